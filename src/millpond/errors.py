@@ -1,0 +1,406 @@
+"""Every error that Millpond raises on purpose.
+
+One base class. The facts are attributes, the message is one plain sentence, the hint says what
+to do about it, and the exit status belongs to the class. ``docs/errors.md`` lists the statuses.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+
+class MillpondError(Exception):
+    message: ClassVar[str] = "unexpected failure"
+    hint: ClassVar[str] = ""
+    exit_code: ClassVar[int] = 1
+
+    def __str__(self) -> str:
+        return self.message.format(self=self)
+
+    @property
+    def advice(self) -> str:
+        return self.hint.format(self=self)
+
+
+# 2: what was typed or configured cannot be meant
+
+
+class BadInput(MillpondError):
+    exit_code = 2
+
+
+@dataclass(eq=False)
+class BadSize(BadInput):
+    text: str
+    message = "{self.text!r} is not a size"
+    hint = "write a number with an optional unit, such as 512M, 10G or 1.5T"
+
+
+@dataclass(eq=False)
+class BadName(BadInput):
+    kind: str
+    name: str
+    message = "{self.name!r} cannot be the name of {self.kind}"
+    hint = (
+        "begin with a letter or a digit and go on with letters, digits, '.', '-', '_', '+' or "
+        "spaces, 200 at the most"
+    )
+
+
+@dataclass(eq=False)
+class BadOption(BadInput):
+    option: str
+    reason: str
+    advised: str = ""
+    message = "{self.option}: {self.reason}"
+    hint = "{self.advised}"
+
+
+@dataclass(eq=False)
+class BadConfiguration(BadInput):
+    """Every error of the configuration at once (B9)."""
+
+    problems: tuple[BadOption, ...]
+    hint = "'millpond config sample' prints every option with what it allows"
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"{each}{f' ({each.advice})' if each.advice else ''}" for each in self.problems
+        )
+
+
+@dataclass(eq=False)
+class DiskTooSmall(BadInput):
+    asked: str
+    needed: str
+    image: str
+    message = (
+        "a disk of {self.asked} is smaller than image {self.image!r}, which needs {self.needed}"
+    )
+    hint = "ask for --disk {self.needed} or more, or leave --disk out"
+
+
+# 3: it is not there
+
+
+class NotFound(MillpondError):
+    exit_code = 3
+
+
+@dataclass(eq=False)
+class ImageNotFound(NotFound):
+    image: str
+    message = "there is no image {self.image!r}"
+    hint = "'millpond image list' shows what there is, 'millpond image add FILE' adds one"
+
+
+@dataclass(eq=False)
+class FileNotReadable(NotFound):
+    path: Path
+    reason: str
+    message = "cannot read {self.path}: {self.reason}"
+    hint = "check the path and its permissions"
+
+
+@dataclass(eq=False)
+class ServerNotFound(NotFound):
+    server: str
+    message = "there is no server {self.server!r}"
+    hint = "'millpond server list' shows what there is"
+
+
+@dataclass(eq=False)
+class PoolNotFound(NotFound):
+    pool: str
+    message = "there is no storage pool {self.pool!r}"
+    hint = "'millpond pool list' shows what there is"
+
+
+@dataclass(eq=False)
+class VolumeNotFound(NotFound):
+    pool: str
+    name: str
+    message = "there is no volume {self.name!r} in pool {self.pool!r}"
+    hint = "'millpond pool show {self.pool}' lists its volumes"
+
+
+@dataclass(eq=False)
+class NoConsole(NotFound):
+    server: str
+    reason: str
+    message = "server {self.server!r} has no console to show: {self.reason}"
+    hint = "'millpond server start {self.server}' starts it; --log shows what it printed before"
+
+
+# 4: it is there already, or something else is in the way
+
+
+class Conflict(MillpondError):
+    exit_code = 4
+
+
+@dataclass(eq=False)
+class NameTaken(Conflict):
+    kind: str
+    name: str
+    message = "there is already {self.kind} named {self.name!r}"
+    hint = "choose another name, or remove the other one first"
+
+
+@dataclass(eq=False)
+class Ambiguous(Conflict):
+    kind: str
+    name: str
+    matches: tuple[str, ...]
+    message = "{self.name!r} matches more than one {self.kind}: {self.listed}"
+    hint = "write more of the id"
+
+    @property
+    def listed(self) -> str:
+        return ", ".join(self.matches)
+
+
+@dataclass(eq=False)
+class VolumeExists(Conflict):
+    pool: str
+    name: str
+    message = "volume {self.name!r} already exists in pool {self.pool!r}"
+    hint = "'millpond doctor' says whose it is"
+
+
+@dataclass(eq=False)
+class ImageInUse(Conflict):
+    image: str
+    servers: tuple[str, ...]
+    message = "image {self.image!r} is needed by {self.listed}"
+    hint = "delete those servers first"
+
+    @property
+    def listed(self) -> str:
+        return ", ".join(self.servers)
+
+
+@dataclass(eq=False)
+class TemplateInUse(Conflict):
+    template: str
+    users: tuple[str, ...]
+    message = "template {self.template} is the base of {self.listed}"
+    hint = "delete those disks first"
+
+    @property
+    def listed(self) -> str:
+        return ", ".join(self.users)
+
+
+@dataclass(eq=False)
+class Busy(Conflict):
+    what: str
+    message = "another operation is under way on {self.what}"
+    hint = "wait for it to end and try again"
+
+
+@dataclass(eq=False)
+class Interrupted(Conflict):
+    server: str
+    verb: str
+    step: str
+    message = (
+        "server {self.server!r} was left in the middle of {self.verb!r}, at step {self.step!r}"
+    )
+    hint = "'millpond doctor --mend' finishes or undoes it; 'millpond server delete' removes it"
+
+
+@dataclass(eq=False)
+class WrongState(Conflict):
+    server: str
+    state: str
+    needed: str
+    message = "server {self.server!r} is {self.state}; this needs it to be {self.needed}"
+    hint = "'millpond server show {self.server}' tells more"
+
+
+# 5: an image that is not what it says or must not be trusted
+
+
+class Refused(MillpondError):
+    exit_code = 5
+
+
+@dataclass(eq=False)
+class ImageRefused(Refused):
+    image: str
+    reason: str
+    advised: str = ""
+    message = "image {self.image} is refused: {self.reason}"
+    hint = "{self.advised}"
+
+
+@dataclass(eq=False)
+class Unsupported(Refused):
+    what: str
+    reason: str
+    advised: str = ""
+    message = "{self.what} is not possible here: {self.reason}"
+    hint = "{self.advised}"
+
+
+# 6: the host, its libvirt or its pools are not usable now
+
+
+class HostProblem(MillpondError):
+    exit_code = 6
+
+
+@dataclass(eq=False)
+class HostUnreachable(HostProblem):
+    uri: str
+    reason: str
+    message = "cannot reach libvirt at {self.uri}: {self.reason}"
+    hint = "start libvirtd ('systemctl start libvirtd', or 'make setup' where there is no systemd)"
+
+
+@dataclass(eq=False)
+class ConnectionLost(HostProblem):
+    uri: str
+    doing: str
+    message = "the connection to libvirt at {self.uri} was lost while {self.doing}"
+    hint = "try again; 'millpond doctor' shows what was left in the middle"
+
+
+@dataclass(eq=False)
+class TooOld(HostProblem):
+    what: str
+    version: str
+    needed: str
+    message = "{self.what} {self.version} is too old: Millpond needs {self.needed} or newer"
+    hint = "upgrade the host (Debian 12 has what is needed)"
+
+
+@dataclass(eq=False)
+class ForeignOwner(HostProblem):
+    host: str
+    server: str
+    owner: str
+    message = (
+        "host {self.host!r} has servers of another Millpond state directory "
+        "(owner {self.owner}, server {self.server!r})"
+    )
+    hint = (
+        "use that state directory, or, if it is lost, 'millpond doctor --adopt' to take the "
+        "servers over"
+    )
+
+
+@dataclass(eq=False)
+class PoolInactive(HostProblem):
+    pool: str
+    message = "storage pool {self.pool!r} is defined but not active"
+    hint = "'virsh pool-start {self.pool}', or 'millpond doctor --mend', starts it"
+
+
+@dataclass(eq=False)
+class PoolOfAnotherType(HostProblem):
+    pool: str
+    type: str
+    needed: str
+    message = "storage pool {self.pool!r} is of type '{self.type}', not '{self.needed}'"
+    hint = "name another pool in [libvirt], or undefine this one if nothing needs it"
+
+
+@dataclass(eq=False)
+class PoolElsewhere(HostProblem):
+    pool: str
+    path: str
+    needed: str
+    message = "storage pool {self.pool!r} is at {self.path}, not at {self.needed}"
+    hint = "set its path in [libvirt] to {self.path}, or define the pool at {self.needed}"
+
+
+@dataclass(eq=False)
+class PoolUnusable(HostProblem):
+    pool: str
+    reason: str
+    message = "storage pool {self.pool!r} cannot be used: {self.reason}"
+    hint = "put that right, then 'millpond doctor --mend' starts the pool again"
+
+
+@dataclass(eq=False)
+class PoolBusy(HostProblem):
+    pool: str
+    message = (
+        "storage pool {self.pool!r} stays busy: libvirt refuses to refresh it while a volume is "
+        "being built"
+    )
+    hint = "wait for the copies in that pool to end and try again"
+
+
+@dataclass(eq=False)
+class NoSpace(HostProblem):
+    where: str
+    needed: str
+    available: str
+    message = "no space left in {self.where}: {self.needed} needed, {self.available} available"
+    hint = "free some space there ('millpond doctor' shows what takes it)"
+
+
+@dataclass(eq=False)
+class LibvirtFailed(HostProblem):
+    doing: str
+    code: int
+    detail: str
+    message = "libvirt failed while {self.doing}: {self.detail}"
+    hint = "'millpond doctor' checks the host; libvirtd's log says more"
+
+
+@dataclass(eq=False)
+class NotUndone(HostProblem):
+    verb: str
+    message = "not everything that {self.verb!r} had begun could be undone"
+    hint = "'millpond doctor' shows why; 'millpond doctor --mend' tries again"
+
+
+# 7: a tool that we started failed or broke its limits
+
+
+@dataclass(eq=False)
+class ToolFailed(MillpondError):
+    tool: str
+    reason: str
+    message = "{self.tool} failed: {self.reason}"
+    hint = "run the command again with -v to see how it was called"
+    exit_code = 7
+
+
+# 8: the state directory
+
+
+class StateProblem(MillpondError):
+    exit_code = 8
+
+
+@dataclass(eq=False)
+class StateNotWritable(StateProblem):
+    path: Path
+    reason: str
+    message = "cannot write to the state directory at {self.path}: {self.reason}"
+    hint = "run as root, or as a member of its group; 'millpond doctor' shows its owner"
+
+
+@dataclass(eq=False)
+class DamagedRecord(StateProblem):
+    path: Path
+    reason: str
+    message = "the record {self.path} cannot be used: {self.reason}"
+    hint = "'millpond doctor' says what it belongs to and what can be rebuilt"
+
+
+@dataclass(eq=False)
+class NewerRecord(StateProblem):
+    path: Path
+    schema: int
+    known: int
+    message = (
+        "the record {self.path} was written by a newer Millpond "
+        "(schema {self.schema}, known {self.known})"
+    )
+    hint = "use that version of Millpond again"

@@ -1,0 +1,19 @@
+"""How large a server is."""
+
+from dataclasses import dataclass
+
+from millpond.model.sizes import GiB, MiB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flavor:
+    name: str = ""
+    vcpus: int = 1
+    memory: int = 512 * MiB
+    disk: int = 0
+    """Size of the root disk; 0 means as large as the image."""
+    ephemeral: int = 0
+    swap: int = 0
+
+
+SMALL = Flavor(name="small", vcpus=1, memory=1 * GiB)

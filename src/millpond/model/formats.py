@@ -1,0 +1,72 @@
+"""The formats of images, of disks and of backends, and what each knows about itself."""
+
+from enum import StrEnum
+
+
+class DiskFormat(StrEnum):
+    """What bytes on a disk are, by libvirt's name in ``<driver type>``."""
+
+    RAW = "raw"
+    QCOW2 = "qcow2"
+    VMDK = "vmdk"
+    VDI = "vdi"
+    VPC = "vpc"
+    VHDX = "vhdx"
+    PLOOP = "ploop"
+
+    @property
+    def qemu(self) -> str:
+        """The name that qemu-img takes after -f and -O."""
+        return "parallels" if self is DiskFormat.PLOOP else self.value
+
+
+class ImageFormat(StrEnum):
+    """What an image service may declare as ``disk_format``."""
+
+    RAW = "raw"
+    QCOW2 = "qcow2"
+    PLOOP = "ploop"
+    VMDK = "vmdk"
+    VDI = "vdi"
+    VHD = "vhd"
+    VHDX = "vhdx"
+    ISO = "iso"
+    AMI = "ami"
+    AKI = "aki"
+    ARI = "ari"
+
+    @property
+    def content(self) -> DiskFormat:
+        """The format that the bytes of such an image must have (B11)."""
+        return _CONTENT.get(self) or DiskFormat(self.value)
+
+    @property
+    def can_be_a_disk(self) -> bool:
+        """A kernel (aki) or a ramdisk (ari) belongs to an ami; it is never a disk itself."""
+        return self not in (ImageFormat.AKI, ImageFormat.ARI)
+
+
+_CONTENT = {
+    ImageFormat.VHD: DiskFormat.VPC,
+    ImageFormat.ISO: DiskFormat.RAW,
+    ImageFormat.AMI: DiskFormat.RAW,
+    ImageFormat.AKI: DiskFormat.RAW,
+    ImageFormat.ARI: DiskFormat.RAW,
+}
+
+
+class Backend(StrEnum):
+    """Where and how a server's disk is kept (the values of images_type_mapping's right side)."""
+
+    RAW = "raw"
+    QCOW2 = "qcow2"
+    LVM = "lvm"
+    RBD = "rbd"
+    PLOOP = "ploop"
+
+    @property
+    def disk_format(self) -> DiskFormat:
+        """The format of the disks that this backend writes."""
+        if self in (Backend.LVM, Backend.RBD):
+            return DiskFormat.RAW
+        return DiskFormat(self.value)

@@ -1,0 +1,21 @@
+"""An image as its source describes it: a claim, until its bytes are inspected."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from millpond.model.formats import ImageFormat
+from millpond.model.names import ImageId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    id: ImageId
+    name: str
+    format: ImageFormat
+    size: int
+    virtual_size: int
+    digest: str
+    """SHA-512 of the image's bytes, in hexadecimal."""
+    created: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Under Glance's names: hw_disk_bus, hw_firmware_type, …"""

@@ -1,0 +1,33 @@
+"""The names that tie servers, images, volumes and templates together."""
+
+import hashlib
+import re
+from typing import NewType
+
+from millpond.errors import BadName
+from millpond.model.formats import DiskFormat
+
+ServerId = NewType("ServerId", str)
+ImageId = NewType("ImageId", str)
+
+# A server's name becomes the domain's name, which libvirt uses as a file name; 255 bytes is
+# what a file name may hold, and libvirt appends suffixes of its own.
+_NAME = re.compile(r"[^\W_][\w.+ -]{0,199}")
+
+
+def checked_name(kind: str, name: str) -> str:
+    """The name, if it can safely be a domain's name, a file's name and a word on a terminal."""
+    if not _NAME.fullmatch(name) or name != name.strip():
+        raise BadName(kind, name)
+    return name
+
+
+def volume_name(server: ServerId, role: str) -> str:
+    """The volume of a server's disk: ``{instance-uuid}_{name}`` (B17)."""
+    return f"{server}_{role}"
+
+
+def template_name(image: ImageId, format: DiskFormat) -> str:
+    """The template of an image: as Nova names a raw base, with a suffix for others (B16)."""
+    digest = hashlib.sha1(image.encode(), usedforsecurity=False).hexdigest()
+    return digest if format is DiskFormat.RAW else f"{digest}.{format}"

@@ -1,0 +1,106 @@
+"""A server's record: everything that must be known to make, find and remove it."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from millpond.model.flavor import Flavor
+from millpond.model.formats import Backend, DiskFormat, ImageFormat
+from millpond.model.names import ImageId, ServerId
+
+SCHEMA = 1
+"""Version of the record's layout; a newer one than ours is refused, never guessed at."""
+
+
+class Firmware(StrEnum):
+    BIOS = "bios"
+    UEFI = "uefi"
+
+
+class NetworkKind(StrEnum):
+    USER = "user"
+    NETWORK = "network"
+    BRIDGE = "bridge"
+
+
+class VirtType(StrEnum):
+    KVM = "kvm"
+    QEMU = "qemu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    kind: NetworkKind
+    source: str = ""
+    mac: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateRef:
+    """The template that a disk is made from."""
+
+    pool: str
+    volume: str
+    format: DiskFormat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """A disk whose format *we* chose and wrote (B50)."""
+
+    role: str
+    backend: Backend
+    pool: str
+    volume: str
+    format: DiskFormat
+    size: int
+    template: TemplateRef | None = None
+    overlay: bool = False
+    """It stands on its template for life; otherwise it is a copy and needs it only once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageRef:
+    """The image that a server was made from, as it was then."""
+
+    id: ImageId
+    name: str
+    format: ImageFormat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """What the image's properties or the command line ask of the virtual machine."""
+
+    virt_type: VirtType = VirtType.QEMU
+    firmware: Firmware = Firmware.BIOS
+    machine: str = ""
+    """Empty: libvirt's choice for the architecture."""
+    disk_bus: str = "virtio"
+    vif_model: str = "virtio"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """The operation under way and its step, written before the step is taken."""
+
+    verb: str
+    step: str
+    started: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    id: ServerId
+    name: str
+    host: str
+    image: ImageRef
+    flavor: Flavor
+    hardware: Hardware
+    networks: tuple[Network, ...] = ()
+    disks: tuple[Disk, ...] = ()
+    operation: Operation | None = None
+    created: str = ""
+    schema: int = field(default=SCHEMA)
+
+    def disk(self, role: str = "disk") -> Disk | None:
+        return next((each for each in self.disks if each.role == role), None)

@@ -1,0 +1,31 @@
+"""Bytes inside, units only where a person types or reads them."""
+
+import re
+
+from millpond.errors import BadSize
+
+KiB = 1024
+MiB = 1024 * KiB
+GiB = 1024 * MiB
+
+_FACTORS = {"": 1, "k": KiB, "m": MiB, "g": GiB, "t": 1024 * GiB}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+
+
+def parse_size(text: str, *, unit: str = "") -> int:
+    """``10G``, ``512 MiB``, ``1.5t`` to bytes; a bare number counts in ``unit``."""
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        raise BadSize(text)
+    number, suffix = match.groups()
+    return int(float(number) * _FACTORS[(suffix or unit).lower()])
+
+
+def format_size(size: int) -> str:
+    """1610612736 to ``1.5 GiB``."""
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    amount = float(size)
+    while amount >= 1024 and len(units) > 1:
+        amount /= 1024
+        units.pop(0)
+    return f"{amount:.0f} {units[0]}" if amount == int(amount) else f"{amount:.1f} {units[0]}"
