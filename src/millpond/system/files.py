@@ -1,0 +1,149 @@
+"""Files on a host whose files we can open: atomic writes, copies that keep holes, links."""
+
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from millpond.model.template import Prepared
+
+CHUNK = 4 * 1024 * 1024
+_FICLONE = 0x40049409  # _IOW(0x94, 9, int) in linux/fs.h
+
+Progress = Callable[[int], None]
+"""Called with the number of bytes that were just done."""
+
+# What a file system answers that has no such thing (or not across its border).
+_NO_REFLINK = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS}
+_NO_HARD_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP}
+
+
+def silent(_count: int) -> None:
+    """Progress that nobody watches."""
+
+
+def write_atomically(path: Path, content: bytes, mode: int = 0o640) -> None:
+    """The file holds either what it held before or all of this, whenever the power goes."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    try:
+        with open(temporary, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+            sync(file.fileno())
+        os.rename(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def sync(descriptor: int) -> None:
+    os.fsync(descriptor)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory survive a power failure."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def link_or_copy(source: Path, target: Path, progress: Progress = silent) -> Prepared:
+    """The same bytes under a new name, with as little work as the file systems allow.
+
+    A hard link shares the inode: only for a source that nobody will ever write to again.
+    """
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINK:
+            raise
+    else:
+        progress(source.stat().st_size)
+        return Prepared.HARD_LINK
+    with open(source, "rb") as reader, open(target, "xb") as writer:
+        how = copy_into(reader.fileno(), writer.fileno(), progress)
+        sync(writer.fileno())
+        return how
+
+
+def copy_into(source: int, target: int, progress: Progress = silent) -> Prepared:
+    """Fill an open, empty file with another's bytes: a reflink, else a copy that keeps holes."""
+    size = os.fstat(source).st_size
+    if _reflink(source, target):
+        progress(size)
+        return Prepared.REFLINK
+    if os.fstat(target).st_size < size:
+        os.ftruncate(target, size)
+    done = 0
+    for start, end in _extents(source, size):
+        progress(start - done)
+        _copy_range(source, target, start, end, progress)
+        done = end
+    progress(size - done)
+    return Prepared.COPY
+
+
+def _reflink(source: int, target: int) -> bool:
+    try:
+        fcntl.ioctl(target, _FICLONE, source)
+    except OSError as error:
+        if error.errno in _NO_REFLINK:
+            return False
+        raise
+    return True
+
+
+def _extents(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
+    """The parts of a file that hold data."""
+    end = 0
+    while end < size:
+        try:
+            start = os.lseek(descriptor, end, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole up to the end
+                return
+            raise
+        end = os.lseek(descriptor, start, os.SEEK_HOLE)
+        yield start, end
+
+
+def _copy_range(source: int, target: int, start: int, end: int, progress: Progress) -> None:
+    while start < end:
+        count = _copy_some(source, target, start, min(CHUNK, end - start))
+        if count == 0:
+            raise OSError(errno.EIO, "the source became shorter while it was copied")
+        start += count
+        progress(count)
+
+
+def _copy_some(source: int, target: int, at: int, count: int) -> int:
+    try:
+        return os.copy_file_range(source, target, count, at, at)
+    except OSError as error:
+        if error.errno not in _NO_REFLINK:
+            raise
+    return os.pwrite(target, os.pread(source, count, at), at)
+
+
+def remove(path: Path) -> None:
+    """Removing what is gone is not an error."""
+    path.unlink(missing_ok=True)
+
+
+def is_open(path: Path) -> bool:
+    """Whether any process that we may look at has this file open."""
+    try:
+        wanted = path.stat()
+    except FileNotFoundError:
+        return False
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            if os.path.samestat(descriptor.stat(), wanted):
+                return True
+        except OSError:
+            continue  # ended, or not ours to look at
+    return False

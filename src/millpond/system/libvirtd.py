@@ -1,0 +1,181 @@
+"""The one module that imports libvirt, and the one place where its errors become ours."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import libvirt
+
+from millpond.errors import ConnectionLost, HostUnreachable, LibvirtFailed, MillpondError, TooOld
+
+LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Connection = Any
+"""libvirt.virConnect: the bindings carry no types."""
+
+NO_SUCH_POOL: int = libvirt.VIR_ERR_NO_STORAGE_POOL
+NO_SUCH_VOLUME: int = libvirt.VIR_ERR_NO_STORAGE_VOL
+NO_SUCH_DOMAIN: int = libvirt.VIR_ERR_NO_DOMAIN
+NO_METADATA: int = libvirt.VIR_ERR_NO_DOMAIN_METADATA
+VOLUME_EXISTS: int = libvirt.VIR_ERR_STORAGE_VOL_EXIST
+POOL_BUSY: int = libvirt.VIR_ERR_INTERNAL_ERROR
+"""What a refresh answers while a volume is being built: code 1, "asynchronous jobs running"."""
+OPERATION_INVALID: int = libvirt.VIR_ERR_OPERATION_INVALID
+
+POOL_DEFINE_FLAGS: int = libvirt.VIR_STORAGE_POOL_DEFINE_VALIDATE
+DOMAIN_DEFINE_FLAGS: int = libvirt.VIR_DOMAIN_DEFINE_VALIDATE
+UNDEFINE_FLAGS: int = (
+    libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
+    | libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
+    | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
+    | libvirt.VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA
+)
+STATS_STATE: int = libvirt.VIR_DOMAIN_STATS_STATE
+STATS_NOWAIT: int = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
+METADATA_ELEMENT: int = libvirt.VIR_DOMAIN_METADATA_ELEMENT
+AFFECT_LIVE: int = libvirt.VIR_DOMAIN_AFFECT_LIVE
+AFFECT_CONFIG: int = libvirt.VIR_DOMAIN_AFFECT_CONFIG
+CONSOLE_FORCE: int = libvirt.VIR_DOMAIN_CONSOLE_FORCE
+
+STATES: dict[int, str] = {
+    libvirt.VIR_DOMAIN_NOSTATE: "unknown",
+    libvirt.VIR_DOMAIN_RUNNING: "running",
+    libvirt.VIR_DOMAIN_BLOCKED: "running",
+    libvirt.VIR_DOMAIN_PAUSED: "paused",
+    libvirt.VIR_DOMAIN_SHUTDOWN: "stopping",
+    libvirt.VIR_DOMAIN_SHUTOFF: "stopped",
+    libvirt.VIR_DOMAIN_CRASHED: "crashed",
+    libvirt.VIR_DOMAIN_PMSUSPENDED: "suspended",
+}
+
+MINIMUM_LIBVIRT = (9, 0, 0)
+MINIMUM_QEMU = (7, 2, 0)
+
+_ASK_AFTER = 1.0
+"""Seconds without a call after which a connection is asked whether it still answers."""
+
+
+class Libvirtd:
+    """One host's libvirt by two lazy connections that reconnect: one for quick calls, one for
+    slow ones, because a connection carries five calls at a time (lab, trap 10)."""
+
+    def __init__(
+        self,
+        uri: str,
+        *,
+        minimum_libvirt: tuple[int, ...] = MINIMUM_LIBVIRT,
+        minimum_qemu: tuple[int, ...] = MINIMUM_QEMU,
+    ) -> None:
+        self.uri = uri
+        self._minimum = (minimum_libvirt, minimum_qemu)
+        self._open: dict[bool, tuple[Connection, float]] = {}
+        self._lock = threading.Lock()
+        # libvirt prints every error to stderr unless a handler is set.
+        libvirt.registerErrorHandler(lambda _context, _error: None, None)
+
+    @contextmanager
+    def calling(self, doing: str, *, slow: bool = False) -> Iterator[Connection]:
+        """A live connection for the block; libvirt's errors come out as ours, saying ``doing``."""
+        connection = self._connection(slow)
+        try:
+            yield connection
+        except libvirt.libvirtError as error:
+            raise self._ours(error, doing) from error
+
+    def versions(self) -> tuple[str, str]:
+        """libvirt's and QEMU's versions, as people write them."""
+        with self.calling("asking for versions") as connection:
+            return _dotted(connection.getLibVersion()), _dotted(connection.getVersion())
+
+    def close(self) -> None:
+        with self._lock:
+            for connection, _ in self._open.values():
+                _close(connection)
+            self._open.clear()
+
+    def _connection(self, slow: bool) -> Connection:
+        with self._lock:
+            connection, used = self._open.get(slow, (None, 0.0))
+            now = time.monotonic()
+            if connection is None or (now - used > _ASK_AFTER and not _answers(connection)):
+                if connection is not None:
+                    LOG.debug("reconnecting to %s: the connection was lost", self.uri)
+                    _close(connection)
+                connection = self._connect()
+            self._open[slow] = (connection, now)
+            return connection
+
+    def _connect(self) -> Connection:
+        try:
+            connection = libvirt.open(self.uri)
+            libvirt_version, qemu_version = connection.getLibVersion(), connection.getVersion()
+        except libvirt.libvirtError as error:
+            raise HostUnreachable(self.uri, _plain(error)) from error
+        _require("libvirt", libvirt_version, self._minimum[0])
+        _require("QEMU", qemu_version, self._minimum[1])
+        return connection
+
+    def _ours(self, error: "libvirt.libvirtError", doing: str) -> MillpondError:
+        if error.get_error_domain() == libvirt.VIR_FROM_RPC:
+            with self._lock:
+                self._open.clear()
+            return ConnectionLost(self.uri, doing)
+        return LibvirtFailed(doing, error.get_error_code(), _plain(error))
+
+
+def validated_volume(create: Callable[[int], T]) -> T:
+    """Call with libvirt's VALIDATE flag. libvirt 9.0 knows the flag and then refuses it in its
+    own parser; there the call is made without."""
+    try:
+        return create(libvirt.VIR_STORAGE_VOL_CREATE_VALIDATE)
+    except libvirt.libvirtError as error:
+        if "unsupported flags" not in str(error):
+            raise
+    return create(0)
+
+
+def find_domain(connection: Connection, uuid: str) -> Any | None:
+    """The domain, or None if there is none of this UUID."""
+    try:
+        return connection.lookupByUUIDString(uuid)
+    except libvirt.libvirtError as error:
+        if error.get_error_code() == NO_SUCH_DOMAIN:
+            return None
+        raise
+
+
+def _answers(connection: Connection) -> bool:
+    try:
+        return bool(connection.isAlive() and connection.getLibVersion())
+    except libvirt.libvirtError:
+        return False
+
+
+def _close(connection: Connection) -> None:
+    try:
+        connection.close()
+    except libvirt.libvirtError as error:
+        LOG.debug("closing a connection: %s", error)
+
+
+def _plain(error: "libvirt.libvirtError") -> str:
+    """The last part says it; the rest repeats libvirt's own categories."""
+    return str(error.get_error_message() or error).strip().splitlines()[-1]
+
+
+def _dotted(version: int) -> str:
+    return ".".join(map(str, _parts(version)))
+
+
+def _parts(version: int) -> tuple[int, int, int]:
+    return version // 1_000_000, version // 1_000 % 1_000, version % 1_000
+
+
+def _require(what: str, version: int, minimum: tuple[int, ...]) -> None:
+    if _parts(version) < minimum:
+        raise TooOld(what, _dotted(version), ".".join(map(str, minimum)))

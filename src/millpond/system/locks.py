@@ -1,0 +1,94 @@
+"""Locks by name that hold between threads and between processes, and end with their holder."""
+
+import fcntl
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from millpond.errors import Busy, StateNotWritable
+
+# struct flock of fcntl(2) on 64-bit Linux: type, whence, start, length, pid; here: the whole file.
+_FLOCK = "hhqqi4x"
+
+
+class Locks:
+    """One file a lock, held as an open file description lock: every opening excludes the
+    others, threads included; the kernel lets go when the process ends, however it ends; and
+    unlike flock, one can ask without taking."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    @contextmanager
+    def hold(self, name: str) -> Iterator[None]:
+        """Wait for the lock, and hold it for the block."""
+        with self._holding(name, fcntl.F_OFD_SETLKW):
+            yield
+
+    @contextmanager
+    def hold_now(self, name: str, what: str) -> Iterator[None]:
+        """Hold the lock for the block, or raise Busy at once. ``what`` is for people."""
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._holding(name, fcntl.F_OFD_SETLK))
+            except BlockingIOError as error:
+                raise Busy(what) from error
+            yield
+
+    def is_held(self, name: str) -> bool:
+        """Whether somebody holds it at this moment. For showing: to act, take it."""
+        try:
+            descriptor = os.open(self._path(name), os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK))
+        finally:
+            os.close(descriptor)
+        return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
+
+    @contextmanager
+    def _holding(self, name: str, how: int) -> Iterator[None]:
+        descriptor = self._acquire(name, how)
+        try:
+            yield
+        finally:
+            # Removed while it is still held: who waits for it finds that out in _is_current.
+            self._path(name).unlink(missing_ok=True)
+            os.close(descriptor)
+
+    def _acquire(self, name: str, how: int) -> int:
+        while True:
+            descriptor = self._open(name)
+            try:
+                fcntl.fcntl(descriptor, how, _flock(fcntl.F_WRLCK))
+                if self._is_current(name, descriptor):
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)  # its last holder removed the file while we waited
+
+    def _open(self, name: str) -> int:
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            return os.open(self._path(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
+        except OSError as error:
+            raise StateNotWritable(self._directory, error.strerror or str(error)) from error
+
+    def _is_current(self, name: str, descriptor: int) -> bool:
+        try:
+            found = os.stat(self._path(name))
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(found, os.fstat(descriptor))
+
+    def _path(self, name: str) -> Path:
+        return self._directory / quote(name, safe="")
+
+
+def _flock(kind: int) -> bytes:
+    return struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0)

@@ -1,0 +1,100 @@
+"""The <domain> element that we write, and what we read of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millpond.xml.element import Element, at
+
+NAMESPACE = "urn:millpond:server:1"
+"""Marks our own part of a domain's <metadata>."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackingStoreXml(Element, tag="backingStore"):
+    """One layer below the disk; an empty one ends the chain, so that libvirt probes nothing."""
+
+    type: str | None = at("@type", default=None)
+    format: str | None = at("format/@type", default=None)
+    pool: str | None = at("source/@pool", default=None)
+    volume: str | None = at("source/@volume", default=None)
+    seclabel_model: str | None = at("source/seclabel/@model", default=None)
+    seclabel_relabel: str | None = at("source/seclabel/@relabel", default=None)
+    below: BackingStoreXml | None = at("backingStore", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiskXml(Element, tag="disk"):
+    type: str = at("@type", default="volume")
+    device: str = at("@device", default="disk")
+    driver_name: str = at("driver/@name", default="qemu")
+    driver_type: str | None = at("driver/@type", default=None)
+    discard: str | None = at("driver/@discard", default=None)
+    pool: str | None = at("source/@pool", default=None)
+    volume: str | None = at("source/@volume", default=None)
+    backing: BackingStoreXml | None = at("backingStore", default=None)
+    target: str = at("target/@dev")
+    bus: str | None = at("target/@bus", default=None)
+    serial: str | None = at("serial", default=None)
+    boot_order: int | None = at("boot/@order", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterfaceXml(Element, tag="interface"):
+    type: str = at("@type")
+    mac: str | None = at("mac/@address", default=None)
+    network: str | None = at("source/@network", default=None)
+    bridge: str | None = at("source/@bridge", default=None)
+    model: str | None = at("model/@type", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControllerXml(Element, tag="controller"):
+    type: str = at("@type")
+    model: str | None = at("@model", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SerialXml(Element, tag="serial"):
+    """The first serial port: libvirt makes the console of it."""
+
+    type: str = at("@type", default="pty")
+    log: str | None = at("log/@file", default=None)
+    log_append: str | None = at("log/@append", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordXml(Element, tag="server", namespace=NAMESPACE):
+    """Our copy of the server's record in the domain's metadata."""
+
+    owner: str = at("@owner")
+    record: str = at("")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DomainXml(Element, tag="domain"):
+    type: str = at("@type")
+    name: str = at("name")
+    uuid: str = at("uuid")
+    record: RecordXml | None = at(f"metadata/{{{NAMESPACE}}}server", default=None)
+    memory_unit: str | None = at("memory/@unit", default=None)
+    memory: int = at("memory")
+    vcpus: int = at("vcpu")
+    firmware: str | None = at("os/@firmware", default=None)
+    machine: str | None = at("os/type/@machine", default=None)
+    os_type: str = at("os/type", default="hvm")
+    acpi: bool = at("features/acpi", default=False)
+    apic: bool = at("features/apic", default=False)
+    cpu_mode: str | None = at("cpu/@mode", default=None)
+    clock: str | None = at("clock/@offset", default=None)
+    on_poweroff: str | None = at("on_poweroff", default=None)
+    on_reboot: str | None = at("on_reboot", default=None)
+    on_crash: str | None = at("on_crash", default=None)
+    disks: tuple[DiskXml, ...] = at("devices/disk", default=())
+    interfaces: tuple[InterfaceXml, ...] = at("devices/interface", default=())
+    controllers: tuple[ControllerXml, ...] = at("devices/controller", default=())
+    serials: tuple[SerialXml, ...] = at("devices/serial", default=())
+    memballoon: str | None = at("devices/memballoon/@model", default=None)
+    rng: str | None = at("devices/rng/@model", default=None)
+    rng_backend: str | None = at("devices/rng/backend/@model", default=None)
+    rng_source: str | None = at("devices/rng/backend", default=None)

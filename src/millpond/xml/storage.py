@@ -1,0 +1,29 @@
+"""The <pool> and <volume> elements that we write and read."""
+
+from dataclasses import dataclass
+
+from millpond.xml.element import Element, at
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolXml(Element, tag="pool"):
+    type: str = at("@type")
+    name: str = at("name")
+    capacity: int | None = at("capacity", default=None)
+    allocation: int | None = at("allocation", default=None)
+    available: int | None = at("available", default=None)
+    path: str | None = at("target/path", default=None)
+    mode: str | None = at("target/permissions/mode", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumeXml(Element, tag="volume"):
+    name: str = at("name")
+    capacity: int = at("capacity")
+    allocation: int | None = at("allocation", default=None)
+    path: str | None = at("target/path", default=None)
+    format: str | None = at("target/format/@type", default=None)
+    compat: str | None = at("target/compat", default=None)
+    mode: str | None = at("target/permissions/mode", default=None)
+    backing_path: str | None = at("backingStore/path", default=None)
+    backing_format: str | None = at("backingStore/format/@type", default=None)

@@ -1,0 +1,89 @@
+"""Atomic writes, links, copies that keep holes."""
+
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millpond.model.sizes import MiB
+from millpond.model.template import Prepared
+from millpond.system import files
+
+
+def test_an_atomic_write_replaces_the_whole_and_leaves_no_other_file(tmp_path):
+    path = tmp_path / "record"
+    files.write_atomically(path, b"one")
+    files.write_atomically(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path):
+    path = tmp_path / "record"
+    files.write_atomically(path, b"one")
+    with pytest.raises(TypeError):
+        files.write_atomically(path, "text is not bytes")
+    assert path.read_bytes() == b"one"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_on_one_file_system_no_byte_is_copied(tmp_path):
+    source, target = tmp_path / "a", tmp_path / "b"
+    source.write_bytes(b"x" * 100)
+    assert files.link_or_copy(source, target) is Prepared.HARD_LINK
+    assert source.stat().st_ino == target.stat().st_ino
+
+
+def test_across_file_systems_the_bytes_are_copied(tmp_path):
+    source, target = tmp_path / "a", f"/dev/shm/millpond-test-{os.getpid()}"
+    source.write_bytes(os.urandom(3 * MiB))
+    try:
+        done = []
+        assert files.link_or_copy(source, files.Path(target), done.append) is Prepared.COPY
+        with open(target, "rb") as copy:
+            assert copy.read() == source.read_bytes()
+        assert sum(done) == 3 * MiB
+    finally:
+        os.unlink(target)
+
+
+pieces = st.lists(st.tuples(st.booleans(), st.integers(1, 40)), max_size=8)
+
+
+@settings(deadline=None, max_examples=40)
+@given(pieces, st.integers(0, 4095))
+def test_a_copy_has_the_same_bytes_and_keeps_the_holes(tmp_path_factory, pieces, tail):
+    """B30"""
+    folder = tmp_path_factory.mktemp("copy")
+    source, target = folder / "a", folder / "b"
+    with open(source, "wb") as file:
+        for is_hole, pages in pieces:
+            if is_hole:
+                file.seek(pages * 4096, os.SEEK_CUR)
+            else:
+                file.write(b"\xa5" * pages * 4096)
+        file.truncate(file.tell() + tail)
+    with open(source, "rb") as reader, open(target, "xb") as writer:
+        files.copy_into(reader.fileno(), writer.fileno())
+    assert target.read_bytes() == source.read_bytes()
+    assert target.stat().st_blocks <= source.stat().st_blocks
+
+
+def test_a_larger_target_keeps_its_size(tmp_path):
+    source, target = tmp_path / "a", tmp_path / "b"
+    source.write_bytes(b"y" * MiB)
+    with open(target, "wb") as writer:
+        writer.truncate(5 * MiB)
+    with open(source, "rb") as reader, open(target, "r+b") as writer:
+        files.copy_into(reader.fileno(), writer.fileno())
+    assert target.read_bytes() == b"y" * MiB + bytes(4 * MiB)
+
+
+def test_an_open_file_is_known_to_be_open(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"")
+    assert not files.is_open(path)
+    with open(path, "rb"):
+        assert files.is_open(path)
+    assert not files.is_open(tmp_path / "missing")

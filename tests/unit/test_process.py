@@ -1,0 +1,37 @@
+"""Programs run with limits and without a shell."""
+
+import pytest
+
+from millpond.errors import ToolFailed
+from millpond.model.sizes import MiB
+from millpond.system.process import Limits, run
+
+
+def test_words_are_words_and_no_shell_reads_them():
+    assert run(["echo", "$(id)", ";", "*"]) == "$(id) ; *\n"
+
+
+def test_a_program_that_fails_says_its_last_line():
+    with pytest.raises(ToolFailed, match=r"ls failed: .*No such file"):
+        run(["ls", "/no/such/place"])
+
+
+def test_a_program_that_hangs_is_stopped():
+    with pytest.raises(ToolFailed, match="stopped after 1 s"):
+        run(["sleep", "60"], Limits(seconds=1))
+
+
+def test_a_program_that_wants_too_much_memory_fails():
+    words = ["python3", "-c", "x = bytearray(400 * 1024 * 1024)"]
+    with pytest.raises(ToolFailed, match="MemoryError"):
+        run(words, Limits(memory=200 * MiB))
+
+
+def test_a_program_that_computes_for_ever_is_killed():
+    with pytest.raises(ToolFailed, match="killed by signal"):
+        run(["sh", "-c", "while :; do :; done"], Limits(cpu_seconds=1))
+
+
+def test_a_missing_program_is_a_clear_error():
+    with pytest.raises(ToolFailed, match="no-such-tool"):
+        run(["no-such-tool"])
