@@ -1,0 +1,29 @@
+"""Values to JSON and back, strictly."""
+
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from millpond.errors import DamagedRecord, NewerRecord
+
+T = TypeVar("T")
+
+
+class _Versioned(msgspec.Struct):
+    schema: int
+
+
+def encode(value: object) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+
+
+def decode(content: bytes, kind: type[T], path: Path, schema: int) -> T:
+    """The value, or DamagedRecord, or NewerRecord if a later version wrote it."""
+    try:
+        found = msgspec.json.decode(content, type=_Versioned).schema
+        if found > schema:
+            raise NewerRecord(path, found, schema)
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.MsgspecError as error:
+        raise DamagedRecord(path, str(error)) from error

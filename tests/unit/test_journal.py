@@ -1,0 +1,115 @@
+"""Operations of several steps: undone by the living, finished or undone by the next."""
+
+import pytest
+
+from millpond.errors import MillpondError, NotUndone
+from millpond.records.journal import Moment, Step, Verb, recover, run
+
+
+class Notes:
+    """A journal in memory."""
+
+    def __init__(self):
+        self.entered, self.finished, self.forgotten = [], 0, 0
+
+    def enter(self, state, verb, step):
+        self.entered.append((verb, step))
+        return state
+
+    def finish(self, state):
+        self.finished += 1
+        return state
+
+    def forget(self, state):
+        self.forgotten += 1
+
+
+class World:
+    """Steps that write down what they do and can be made to fail."""
+
+    def __init__(self):
+        self.done = []
+
+    def step(self, name, *, fails=None, undo_fails=False):
+        def do(state):
+            self.done.append(name)
+            if fails:
+                raise fails
+            return state + 1
+
+        def undo(state):
+            self.done.append(f"un{name}")
+            if undo_fails:
+                raise MillpondError
+
+        return Step(name, do, undo)
+
+
+def test_all_steps_are_taken_in_order_and_each_is_written_down_before():
+    world, notes, seen = World(), Notes(), []
+    verb = Verb("make", (world.step("a"), world.step("b")))
+
+    def watch(verb, step, moment):
+        seen.append((step, moment, len(notes.entered), len(world.done)))
+
+    assert run(verb, 0, notes, watch) == 2
+    assert world.done == ["a", "b"]
+    assert seen == [
+        ("a", Moment.BEGIN, 1, 0),
+        ("a", Moment.END, 1, 1),
+        ("b", Moment.BEGIN, 2, 1),
+        ("b", Moment.END, 2, 2),
+    ]
+    assert (notes.finished, notes.forgotten) == (1, 0)
+
+
+@pytest.mark.parametrize("failure", [MillpondError(), KeyboardInterrupt(), RuntimeError()])
+def test_a_failed_step_undoes_itself_and_all_before_it(failure):
+    world, notes = World(), Notes()
+    verb = Verb("make", (world.step("a"), world.step("b", fails=failure), world.step("c")))
+    with pytest.raises(type(failure)):
+        run(verb, 0, notes)
+    assert world.done == ["a", "b", "unb", "una"]
+    assert (notes.finished, notes.forgotten) == (0, 1)
+
+
+def test_what_cannot_be_undone_stays_written_down_and_the_rest_is_undone():
+    world, notes = World(), Notes()
+    steps = (world.step("a"), world.step("b", fails=MillpondError(), undo_fails=True))
+    with pytest.raises(MillpondError):
+        run(Verb("make", steps), 0, notes)
+    assert world.done == ["a", "b", "unb", "una"]
+    assert notes.forgotten == 0
+
+
+def test_a_verb_that_resumes_is_not_undone():
+    world, notes = World(), Notes()
+    verb = Verb("drop", (world.step("a"), world.step("b", fails=MillpondError())), resumes=True)
+    with pytest.raises(MillpondError):
+        run(verb, 0, notes)
+    assert world.done == ["a", "b"]
+    assert (notes.entered[-1], notes.forgotten) == (("drop", "b"), 0)
+
+
+def test_recovery_undoes_from_the_step_that_was_written_down():
+    world, notes = World(), Notes()
+    verb = Verb("make", (world.step("a"), world.step("b"), world.step("c")))
+    assert recover(verb, "b", 0, notes) is None
+    assert world.done == ["unb", "una"]
+    assert notes.forgotten == 1
+
+
+def test_recovery_goes_on_from_the_step_that_was_written_down():
+    world, notes = World(), Notes()
+    verb = Verb("drop", (world.step("a"), world.step("b"), world.step("c")), resumes=True)
+    assert recover(verb, "b", 0, notes) == 2
+    assert world.done == ["b", "c"]
+    assert notes.finished == 1
+
+
+def test_recovery_that_cannot_undo_says_so_and_forgets_nothing():
+    world, notes = World(), Notes()
+    verb = Verb("make", (world.step("a", undo_fails=True),))
+    with pytest.raises(NotUndone):
+        recover(verb, "a", 0, notes)
+    assert notes.forgotten == 0
