@@ -1,0 +1,87 @@
+"""The pools that a host needs: there, of the right type, at the right place, running."""
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from millpond.errors import (
+    LibvirtFailed,
+    PoolElsewhere,
+    PoolInactive,
+    PoolOfAnotherType,
+    PoolUnusable,
+)
+from millpond.storage.libvirt_pool import LibvirtPool
+from millpond.storage.pool import PoolType
+from millpond.system import libvirtd
+from millpond.system.libvirtd import Libvirtd
+from millpond.system.locks import Locks
+from millpond.undo import undo_on_failure
+from millpond.xml.storage import PoolXml
+
+LOG = logging.getLogger(__name__)
+
+# QEMU's user walks through the directory to files whose names it was given; it need not list it.
+_MODE = "0711"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolWanted:
+    name: str
+    path: str
+    type: PoolType = PoolType.DIR
+
+
+def ensure_pool(host: Libvirtd, wanted: PoolWanted, locks: Locks) -> LibvirtPool:
+    """The pool, defined and started if there was none. What is there already is never changed,
+    but for its autostart: a pool that differs raises one of three errors (B27)."""
+    with (
+        locks.hold(f"pool-define:{wanted.name}"),
+        host.calling(f"preparing pool {wanted.name}", slow=True) as connection,
+    ):
+        pool = _find(connection, wanted.name)
+        if pool is None:
+            _define(connection, wanted)
+        else:
+            _check(pool, wanted)
+    return LibvirtPool(host, wanted.name, wanted.path, locks, wanted.type)
+
+
+def start_pool(host: Libvirtd, name: str) -> None:
+    """Start a pool that is defined; doctor's remedy for PoolInactive."""
+    try:
+        with host.calling(f"starting pool {name}", slow=True) as connection:
+            pool = connection.storagePoolLookupByName(name)
+            if not pool.isActive():
+                pool.create(0)
+                LOG.info("started pool %s", name)
+    except LibvirtFailed as error:
+        raise PoolUnusable(name, error.detail) from error
+
+
+def _find(connection: libvirtd.Connection, name: str) -> Any | None:
+    names = {pool.name(): pool for pool in connection.listAllStoragePools(0)}
+    return names.get(name)
+
+
+def _define(connection: libvirtd.Connection, wanted: PoolWanted) -> None:
+    xml = PoolXml(type=wanted.type, name=wanted.name, path=wanted.path, mode=_MODE).to_xml()
+    pool = connection.storagePoolDefineXML(xml, libvirtd.POOL_DEFINE_FLAGS)
+    with undo_on_failure() as undo:
+        undo.callback(pool.undefine)
+        pool.build(0)
+        pool.create(0)
+        pool.setAutostart(True)
+    LOG.info("defined pool %s at %s", wanted.name, wanted.path)
+
+
+def _check(pool: Any, wanted: PoolWanted) -> None:
+    found = PoolXml.from_xml(pool.XMLDesc(0))
+    if found.type != wanted.type:
+        raise PoolOfAnotherType(wanted.name, found.type, wanted.type)
+    if found.path != wanted.path:
+        raise PoolElsewhere(wanted.name, found.path or "an unknown place", wanted.path)
+    if not pool.isActive():
+        raise PoolInactive(wanted.name)
+    if not pool.autostart():
+        pool.setAutostart(True)

@@ -1,0 +1,220 @@
+"""A pool that libvirt manages."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tenacity
+
+from millpond.errors import (
+    LibvirtFailed,
+    MillpondError,
+    NoSpace,
+    PoolBusy,
+    PoolNotFound,
+    PoolUnusable,
+    Unsupported,
+    VolumeExists,
+    VolumeNotFound,
+)
+from millpond.model.sizes import format_size
+from millpond.model.volume import PoolUsage, Volume, VolumeSpec
+from millpond.storage.pool import CAPABILITIES, PoolType
+from millpond.system import libvirtd
+from millpond.system.libvirtd import Libvirtd, validated_volume
+from millpond.system.locks import Locks
+from millpond.xml.storage import VolumeXml
+
+LOG = logging.getLogger(__name__)
+
+REFRESH_PATIENCE = 60.0
+"""Seconds that a refresh waits for volumes being built; a copy through libvirt may take longer,
+but then somebody should know."""
+
+_COMPAT = {"qcow2": "1.1"}  # libvirt's own default is 0.10, the format of 2008 (trap 7)
+
+
+class LibvirtPool:
+    """Knows its name, its type and its path; nothing of what is stored in it."""
+
+    def __init__(
+        self, host: Libvirtd, name: str, path: str, locks: Locks, type_: PoolType = PoolType.DIR
+    ) -> None:
+        self.name = name
+        self.path = path
+        self.capabilities = CAPABILITIES[type_]
+        self._host = host
+        self._locks = locks
+        self._fell = False
+
+    def find(self, name: str) -> Volume | None:
+        try:
+            with self._calling(f"looking up volume {name}") as pool:
+                return self._volume(pool.storageVolLookupByName(name).XMLDesc(0))
+        except LibvirtFailed as error:
+            if error.code == libvirtd.NO_SUCH_VOLUME:
+                return None
+            raise
+
+    def get(self, name: str) -> Volume:
+        if volume := self.find(name):
+            return volume
+        raise VolumeNotFound(self.name, name)
+
+    def volumes(self) -> list[Volume]:
+        with self._calling("listing its volumes") as pool:
+            handles = pool.listAllVolumes(0)
+        return [volume for handle in handles if (volume := self._described(handle))]
+
+    def create(self, spec: VolumeSpec) -> Volume:
+        xml = _wanted(spec)
+        with self._creating(spec, "making") as pool:
+            made = validated_volume(lambda flags: pool.createXML(xml, flags))
+            return self._volume(made.XMLDesc(0))
+
+    def create_from(self, spec: VolumeSpec, source: Volume) -> Volume:
+        xml = _wanted(spec)
+        with self._creating(spec, f"copying {source.name} to") as pool:
+            origin = pool.connect().storagePoolLookupByName(source.pool)
+            handle = origin.storageVolLookupByName(source.name)
+            made = validated_volume(lambda flags: pool.createXMLFrom(xml, handle, flags))
+            copy = self._volume(made.XMLDesc(0))
+        if copy.capacity < spec.capacity:  # it follows the source, not <capacity> (trap 6)
+            self.resize(spec.name, spec.capacity)
+            return self.get(spec.name)
+        return copy
+
+    def resize(self, name: str, capacity: int) -> None:
+        volume = self.get(name)
+        if capacity < volume.capacity:
+            raise Unsupported(
+                f"making volume {name} smaller",
+                f"it has {format_size(volume.capacity)} and would lose what lies behind "
+                f"{format_size(capacity)}",
+            )
+        with self._calling(f"growing volume {name}") as pool:
+            pool.storageVolLookupByName(name).resize(capacity, 0)
+
+    def delete(self, name: str) -> None:
+        try:
+            with self._calling(f"deleting volume {name}") as pool:
+                pool.storageVolLookupByName(name).delete(0)
+        except LibvirtFailed as error:
+            if error.code == libvirtd.NO_SUCH_VOLUME:
+                raise VolumeNotFound(self.name, name) from error
+            raise
+
+    def refresh(self) -> None:
+        with self._locks.hold(f"pool-refresh:{self.name}"):
+            try:
+                self._refresh_patiently()
+            except LibvirtFailed as error:
+                self._start_again(error)
+
+    def usage(self) -> PoolUsage:
+        with self._calling("asking how full it is") as pool:
+            _state, capacity, allocation, available = pool.info()
+        return PoolUsage(capacity=capacity, allocation=allocation, available=available)
+
+    def _refresh_patiently(self) -> None:
+        try:
+            for attempt in tenacity.Retrying(
+                retry=tenacity.retry_if_exception(_is_busy),
+                wait=tenacity.wait_random_exponential(multiplier=0.02, max=1),
+                stop=tenacity.stop_after_delay(REFRESH_PATIENCE),
+                reraise=True,
+            ):
+                with attempt, self._calling("refreshing", slow=True) as pool:
+                    pool.refresh(0)
+        except LibvirtFailed as error:
+            if _is_busy(error):
+                raise PoolBusy(self.name) from error
+            raise
+
+    def _start_again(self, cause: LibvirtFailed) -> None:
+        """A refresh that failed for another reason left the pool inactive (trap 9)."""
+        self._fell = True
+        try:
+            with self._calling("starting it again"):
+                LOG.info("pool %s fell inactive and was started again", self.name)
+        except LibvirtFailed as error:
+            raise PoolUnusable(self.name, cause.detail) from error
+
+    @contextmanager
+    def _calling(self, doing: str, *, slow: bool = False) -> Iterator[Any]:
+        try:
+            with self._host.calling(f"{doing} in pool {self.name}", slow=slow) as connection:
+                yield self._pool(connection)
+        except LibvirtFailed as error:
+            if error.code == libvirtd.NO_SUCH_POOL:
+                raise PoolNotFound(self.name) from error
+            raise
+
+    @contextmanager
+    def _creating(self, spec: VolumeSpec, doing: str) -> Iterator[Any]:
+        try:
+            with self._calling(f"{doing} volume {spec.name}", slow=True) as pool:
+                yield pool
+        except LibvirtFailed as error:
+            raise self._explained(error, spec) from error
+
+    def _pool(self, connection: libvirtd.Connection) -> Any:
+        pool = connection.storagePoolLookupByName(self.name)
+        if self._fell and not pool.isActive():
+            pool.create(0)
+        self._fell = False
+        return pool
+
+    def _explained(self, error: LibvirtFailed, spec: VolumeSpec) -> MillpondError:
+        if error.code == libvirtd.VOLUME_EXISTS or "already in use" in error.detail:
+            return VolumeExists(self.name, spec.name)
+        if "No space left" in error.detail:
+            free = format_size(self.usage().available)
+            return NoSpace(f"pool {self.name} ({self.path})", format_size(spec.capacity), free)
+        if "No such file or directory" in error.detail and self.path in error.detail:
+            return PoolUnusable(self.name, f"its directory {self.path} is missing")
+        return error
+
+    def _described(self, handle: Any) -> Volume | None:
+        """None for a volume that was deleted while we were listing."""
+        try:
+            with self._host.calling(f"reading a volume of pool {self.name}"):
+                return self._volume(handle.XMLDesc(0))
+        except LibvirtFailed as error:
+            if error.code == libvirtd.NO_SUCH_VOLUME:
+                return None
+            raise
+
+    def _volume(self, xml: str) -> Volume:
+        parsed = VolumeXml.from_xml(xml)
+        return Volume(
+            pool=self.name,
+            name=parsed.name,
+            path=parsed.path or "",
+            capacity=parsed.capacity,
+            allocation=parsed.allocation or 0,
+            backing_path=parsed.backing_path,
+            reported_format=parsed.format,
+        )
+
+
+def _is_busy(error: BaseException) -> bool:
+    return (
+        isinstance(error, LibvirtFailed)
+        and error.code == libvirtd.POOL_BUSY
+        and "asynchronous jobs" in error.detail
+    )
+
+
+def _wanted(spec: VolumeSpec) -> str:
+    return VolumeXml(
+        name=spec.name,
+        capacity=spec.capacity,
+        allocation=0,  # left out, libvirt would allocate all of it (trap 7)
+        format=spec.format,
+        compat=_COMPAT.get(spec.format),
+        mode="0600",
+        backing_path=spec.backing.path if spec.backing else None,
+        backing_format=spec.backing.format if spec.backing else None,
+    ).to_xml()

@@ -1,0 +1,73 @@
+"""A pool in memory, under the same contract tests as libvirt's."""
+
+import threading
+from dataclasses import replace
+
+from millpond.errors import NoSpace, Unsupported, VolumeExists, VolumeNotFound
+from millpond.model.sizes import GiB, format_size
+from millpond.model.volume import PoolUsage, Volume, VolumeSpec
+from millpond.storage.pool import CAPABILITIES, PoolType
+
+
+class MemoryPool:
+    """Counts a copy's whole capacity as allocated and an empty volume's as nothing."""
+
+    def __init__(self, name: str, *, type_: PoolType = PoolType.DIR, size: int = GiB) -> None:
+        self.name = name
+        self.path = f"/{name}"
+        self.capabilities = CAPABILITIES[type_]
+        self._size = size
+        self._volumes: dict[str, Volume] = {}
+        self._lock = threading.Lock()
+
+    def find(self, name: str) -> Volume | None:
+        return self._volumes.get(name)
+
+    def get(self, name: str) -> Volume:
+        if volume := self.find(name):
+            return volume
+        raise VolumeNotFound(self.name, name)
+
+    def volumes(self) -> list[Volume]:
+        return list(self._volumes.values())
+
+    def create(self, spec: VolumeSpec) -> Volume:
+        return self._add(spec, spec.capacity, 0)
+
+    def create_from(self, spec: VolumeSpec, source: Volume) -> Volume:
+        return self._add(spec, max(spec.capacity, source.capacity), source.capacity)
+
+    def resize(self, name: str, capacity: int) -> None:
+        volume = self.get(name)
+        if capacity < volume.capacity:
+            raise Unsupported(f"making volume {name} smaller", "what lies behind would be lost")
+        self._volumes[name] = replace(volume, capacity=capacity)
+
+    def delete(self, name: str) -> None:
+        if self._volumes.pop(name, None) is None:
+            raise VolumeNotFound(self.name, name)
+
+    def refresh(self) -> None:
+        """Nobody puts anything here behind our back."""
+
+    def usage(self) -> PoolUsage:
+        used = sum(each.allocation for each in self._volumes.values())
+        return PoolUsage(capacity=self._size, allocation=used, available=self._size - used)
+
+    def _add(self, spec: VolumeSpec, capacity: int, allocation: int) -> Volume:
+        with self._lock:
+            if spec.name in self._volumes:
+                raise VolumeExists(self.name, spec.name)
+            if allocation > (free := self.usage().available):
+                raise NoSpace(f"pool {self.name}", format_size(allocation), format_size(free))
+            volume = Volume(
+                pool=self.name,
+                name=spec.name,
+                path=f"{self.path}/{spec.name}",
+                capacity=capacity,
+                allocation=allocation,
+                backing_path=spec.backing.path if spec.backing else None,
+                reported_format=spec.format,
+            )
+            self._volumes[spec.name] = volume
+            return volume

@@ -1,0 +1,70 @@
+"""A pool of volumes: what every implementation promises (tests/contract/test_pool.py)."""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Protocol
+
+from millpond.model.formats import DiskFormat
+from millpond.model.volume import PoolCapabilities, PoolUsage, Volume, VolumeSpec
+
+
+class PoolType(StrEnum):
+    """libvirt's names for the types of pools that we make."""
+
+    DIR = "dir"
+
+
+class Pool(Protocol):
+    """Nothing here trusts a format that libvirt reports: callers state it (B: decision 3)."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def capabilities(self) -> PoolCapabilities: ...
+
+    def find(self, name: str) -> Volume | None: ...
+
+    def get(self, name: str) -> Volume:
+        """Raises VolumeNotFound."""
+        ...
+
+    def volumes(self) -> Sequence[Volume]: ...
+
+    def create(self, spec: VolumeSpec) -> Volume:
+        """An empty volume, sparse, or an overlay of its backing. Raises VolumeExists."""
+        ...
+
+    def create_from(self, spec: VolumeSpec, source: Volume) -> Volume:
+        """A full copy, at least as large as its source. Raises VolumeExists; a copy that fails
+        leaves no volume."""
+        ...
+
+    def resize(self, name: str, capacity: int) -> None:
+        """Larger only: a smaller capacity raises Unsupported."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Raises VolumeNotFound."""
+        ...
+
+    def refresh(self) -> None:
+        """Find what was put into the pool behind libvirt's back. Waits while volumes are being
+        built; a pool that falls inactive is started again, now or as soon as it can be."""
+        ...
+
+    def usage(self) -> PoolUsage: ...
+
+
+CAPABILITIES: Mapping[PoolType, PoolCapabilities] = {
+    PoolType.DIR: PoolCapabilities(
+        formats=frozenset({DiskFormat.RAW, DiskFormat.QCOW2, DiskFormat.PLOOP}),
+        overlays=True,
+        copies_across_pools=True,
+        grows=True,
+        volume_disks=True,
+    ),
+}

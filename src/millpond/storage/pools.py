@@ -1,0 +1,75 @@
+"""The pools of one host by name: made when they are first needed, opened as they are otherwise."""
+
+import fnmatch
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from millpond.errors import LibvirtFailed, PoolNotFound
+from millpond.storage.ensure import PoolWanted, ensure_pool
+from millpond.storage.libvirt_pool import LibvirtPool
+from millpond.system import libvirtd
+from millpond.system.libvirtd import Libvirtd
+from millpond.system.locks import Locks
+from millpond.xml.storage import PoolXml
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolPlan:
+    """Which pools a host shall have, and which of them keeps which disks (B17)."""
+
+    base: PoolWanted
+    disks: PoolWanted
+    by_role: Mapping[str, PoolWanted] = field(default_factory=dict)
+    """By the disk's name, or by the beginning of names and ``*``."""
+
+    def for_role(self, role: str) -> PoolWanted:
+        """An exact name rules, then the longest beginning."""
+        fitting = [each for each in self.by_role if fnmatch.fnmatchcase(role, each)]
+        if not fitting:
+            return self.disks
+        return self.by_role[max(fitting, key=lambda each: ("*" not in each, len(each)))]
+
+    def keeps(self, pool: PoolWanted) -> str:
+        """What the pool is for, in words."""
+        roles = [role for role, each in self.by_role.items() if each == pool]
+        general = {self.base: "templates", self.disks: "disks"}
+        return ", ".join([general[pool]] * (pool in general) + roles)
+
+    def all(self) -> Mapping[str, PoolWanted]:
+        return {each.name: each for each in (self.base, self.disks, *self.by_role.values())}
+
+
+class Pools:
+    def __init__(self, host: Libvirtd, plan: PoolPlan, locks: Locks) -> None:
+        self.plan = plan
+        self._host = host
+        self._locks = locks
+        self._known: dict[str, LibvirtPool] = {}
+
+    @property
+    def base(self) -> LibvirtPool:
+        return self.named(self.plan.base.name)
+
+    def for_role(self, role: str) -> LibvirtPool:
+        return self.named(self.plan.for_role(role).name)
+
+    def named(self, name: str) -> LibvirtPool:
+        """A pool of the configuration is made if it is missing; a pool that only a record still
+        names is opened where it is."""
+        if name not in self._known:
+            wanted = self.plan.all().get(name)
+            self._known[name] = (
+                ensure_pool(self._host, wanted, self._locks) if wanted else self.opened(name)
+            )
+        return self._known[name]
+
+    def opened(self, name: str) -> LibvirtPool:
+        """A pool as it is; none is made."""
+        try:
+            with self._host.calling(f"looking up pool {name}") as connection:
+                xml = PoolXml.from_xml(connection.storagePoolLookupByName(name).XMLDesc(0))
+        except LibvirtFailed as error:
+            if error.code == libvirtd.NO_SUCH_POOL:
+                raise PoolNotFound(name) from error
+            raise
+        return LibvirtPool(self._host, name, xml.path or "", self._locks)

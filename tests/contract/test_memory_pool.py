@@ -1,0 +1,21 @@
+"""The pool in memory."""
+
+import pytest
+
+from millpond.errors import NoSpace
+from millpond.model.sizes import MiB
+from millpond.storage.memory_pool import MemoryPool
+from millpond.storage.pool import Pool
+from tests.contract.pool import PoolContract, spec
+
+
+class TestMemoryPool(PoolContract):
+    @pytest.fixture
+    def pool(self) -> Pool:
+        return MemoryPool("nova-disks-pool")
+
+    def test_a_full_pool_says_so(self):
+        pool = MemoryPool("small", size=MiB)
+        base = pool.create(spec("base", capacity=2 * MiB))
+        with pytest.raises(NoSpace, match="no space left in pool small"):
+            pool.create_from(spec("copy"), base)

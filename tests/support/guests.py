@@ -1,0 +1,26 @@
+"""The guests that tests boot."""
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+_TOOLS = Path(__file__).parents[2] / "tools/guests"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroGuest:
+    """A raw image of 1 MiB whose guest prints its marker, counts its boots and says READY."""
+
+    path: Path
+    marker: str
+
+
+def build_micro_guest(path: Path, *, marker: str) -> MicroGuest:
+    if shutil.which("nasm") is None:
+        pytest.skip("the micro guest is built by nasm: apt-get install nasm")
+    subprocess.run([str(_TOOLS / "build-micro"), str(path), marker], check=True)
+    path.chmod(0o444)
+    return MicroGuest(path=path, marker=marker)
