@@ -6,6 +6,9 @@ from enum import StrEnum
 from millpond.model.formats import DiskFormat
 from millpond.model.names import ImageId
 
+SCHEMA = 1
+"""Version of a template's record."""
+
 
 class Prepared(StrEnum):
     """How the template's bytes came into the pool."""
@@ -31,3 +34,4 @@ class Template:
     digest: str | None
     """SHA-512 of the template's own bytes; None until a scrub has read a converted one."""
     created: str
+    schema: int = SCHEMA

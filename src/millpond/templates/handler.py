@@ -1,0 +1,75 @@
+"""Image to template: the interface that every way of preparing one has (specs 003)."""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from millpond.errors import TemplateInUse
+from millpond.images.source import ImageSource
+from millpond.model.formats import DiskFormat
+from millpond.model.image import Image
+from millpond.model.names import ImageId, template_name
+from millpond.model.template import Template
+from millpond.records.journal import Watch, unwatched
+from millpond.system.files import Progress, silent
+from millpond.templates.store import TemplateStore
+
+LOG = logging.getLogger(__name__)
+
+Users = Callable[[str], tuple[str, ...]]
+"""Who stands on the template of this name. A server's record names its template before it is
+fetched, so that nobody is missing here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    """What a handler works with. One value, so that a plug-in's constructor stays as it is."""
+
+    store: TemplateStore
+    images: ImageSource
+    users: Users
+    watch: Watch = unwatched
+
+
+class BaseTemplateImagehandler(ABC):
+    """Chosen by the option ``template_image_handler``."""
+
+    def __init__(self, workshop: Workshop) -> None:
+        self._store = workshop.store
+        self._images = workshop.images
+        self._users = workshop.users
+        self._watch = workshop.watch
+
+    @abstractmethod
+    def init(self) -> None:
+        """Prepare again what a restart has undone."""
+
+    def fetch_image(
+        self, image: Image, format: DiskFormat, progress: Progress = silent
+    ) -> Template:
+        """The image's template in this format, prepared once however many ask at once."""
+        name = template_name(image.id, format)
+        with self._store.lock(name):
+            if found := self._store.find(name):
+                LOG.debug("template %s of image %s is there already", name, image.id)
+                return found
+            return self._prepare(image, format, progress)
+
+    def remove_image(self, image: ImageId, format: DiskFormat) -> None:
+        """Drop a template that nothing uses; one that is gone already is no error."""
+        name = template_name(image, format)
+        with self._store.lock(name):
+            if users := self._users(name):
+                raise TemplateInUse(name, users)
+            if self._store.find(name):
+                self._drop(name)
+                LOG.info("removed template %s of image %s", name, image)
+
+    @abstractmethod
+    def _prepare(self, image: Image, format: DiskFormat, progress: Progress) -> Template:
+        """Make it, its record last. The template's lock is held."""
+
+    @abstractmethod
+    def _drop(self, name: str) -> None:
+        """Remove it, its record first. The template's lock is held."""

@@ -1,0 +1,110 @@
+"""What is known of the templates in the base pool: one record each, beside the pool.
+
+``<cache>.millpond`` is a sibling of the cache directory on the same file system, so that the
+pool holds templates and nothing else, and a template enters it by rename.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from millpond.errors import DamagedRecord, StateNotWritable
+from millpond.model.template import SCHEMA, Template
+from millpond.records import codec
+from millpond.storage.pool import Pool
+from millpond.system import files
+from millpond.system.locks import Locks
+
+
+class TemplateStore:
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.cache = Path(pool.path)
+        beside = self.cache.with_name(f"{self.cache.name}.millpond")
+        self._records = beside / "records"
+        self._incoming = beside / "incoming"
+        self._locks = Locks(beside / "locks")
+
+    def lock(self, name: str) -> AbstractContextManager[None]:
+        """Held while a template is prepared, looked up for use, or removed."""
+        return self._locks.hold(f"template:{name}")
+
+    def is_worked_on(self, name: str) -> bool:
+        return self._locks.is_held(f"template:{name}")
+
+    def find(self, name: str) -> Template | None:
+        """The template, if its record is valid and its file is as long as the record says."""
+        try:
+            template = self._read(self._record(name))
+            size = (self.cache / name).stat().st_size
+        except (FileNotFoundError, DamagedRecord):
+            return None
+        return template if size == template.size else None
+
+    def all(self) -> Iterator[Template]:
+        for path in sorted(self._records.glob("[!.]*.json")):
+            if template := self.find(path.name.removesuffix(".json")):
+                yield template
+
+    def put(self, template: Template) -> None:
+        """Written last: from here on the template exists."""
+        payload = codec.encode(template)
+        head = {"length": len(payload), "sha256": _digest(payload)}
+        self._make(self._records)
+        files.write_atomically(
+            self._record(template.volume), json.dumps(head).encode() + b"\n" + payload
+        )
+
+    def remove(self, name: str) -> None:
+        """Record first, so that nothing names a template that is half gone."""
+        files.remove(self._record(name))
+        files.remove(self.cache / name)
+
+    def workspace(self, name: str) -> Path:
+        """Where a template is made before it enters the pool."""
+        path = self._incoming / name
+        self._make(path)
+        return path
+
+    def discard_workspace(self, name: str) -> None:
+        shutil.rmtree(self._incoming / name, ignore_errors=True)
+
+    def is_ours(self, name: str) -> bool:
+        """Whether a record, however damaged, or a preparation under way names this template."""
+        return self._record(name).exists() or (self._incoming / name).exists()
+
+    def unfinished(self) -> list[str]:
+        """Names of templates whose preparation was begun and has not ended."""
+        return sorted(path.name for path in self._incoming.glob("[!.]*"))
+
+    def unknown(self) -> list[str]:
+        """Files in the pool that are no template and no preparation of ours: never touched."""
+        known = {template.volume for template in self.all()} | set(self.unfinished())
+        return sorted(path.name for path in self.cache.glob("*") if path.name not in known)
+
+    def _record(self, name: str) -> Path:
+        return self._records / f"{name}.json"
+
+    def _read(self, path: Path) -> Template:
+        head, _, payload = path.read_bytes().partition(b"\n")
+        try:
+            stated = json.loads(head)
+            intact = (stated["length"], stated["sha256"]) == (len(payload), _digest(payload))
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamagedRecord(path, "its first line is damaged") from error
+        if not intact:
+            raise DamagedRecord(path, "its content is not what it was when it was written")
+        return codec.decode(payload, Template, path, SCHEMA)
+
+    def _make(self, path: Path) -> None:
+        try:
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise StateNotWritable(path, error.strerror or str(error)) from error
+
+
+def _digest(payload: bytes) -> str:
+    return hashlib.sha256(payload).hexdigest()
