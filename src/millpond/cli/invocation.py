@@ -1,0 +1,10 @@
+"""What was said before the verb: which configuration, and how talkative to be."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    config_files: tuple[Path, ...] = ()
+    verbose: int = 0

@@ -1,0 +1,84 @@
+"""The command ``millpond``: a composition root. It parses words, calls the engine, shows."""
+
+import importlib
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from millpond import __version__
+from millpond.cli.invocation import Invocation
+from millpond.errors import MillpondError
+
+# Verb to module: nothing is loaded but what the verb needs.
+COMMANDS = {
+    "image": ("millpond.cli.image", "Add, list, show, save and remove images."),
+    "server": ("millpond.cli.server", "Create, list, start, stop and delete servers."),
+    "pool": ("millpond.cli.pool", "List and show storage pools."),
+    "config": ("millpond.cli.config", "Check, show and sample the configuration."),
+    "doctor": ("millpond.cli.doctor", "Look for what is wrong on this host, and mend it."),
+}
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def millpond(
+    ctx: typer.Context,
+    config_file: Annotated[
+        list[Path] | None,
+        typer.Option(help="Configuration; repeatable. Default: /etc/millpond/millpond.conf."),
+    ] = None,
+    verbose: Annotated[
+        int, typer.Option("--verbose", "-v", count=True, help="Show each decision and why.")
+    ] = 0,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    """Prepare the disks of virtual machines on libvirt storage pools, and run them."""
+    if version:
+        print(f"millpond {__version__}")
+        raise typer.Exit
+    _log(verbose)
+    ctx.obj = Invocation(config_files=tuple(config_file or ()), verbose=verbose)
+
+
+def main() -> None:
+    """Every error of ours is one sentence and a hint; anything else is a bug and looks like it."""
+    _add_commands([*sys.argv[1:], *os.environ.get("COMP_WORDS", "").split()])
+    try:
+        app(prog_name="millpond")
+    except MillpondError as error:
+        _complain(str(error), error.advice)
+        sys.exit(error.exit_code)
+
+
+def _add_commands(words: list[str]) -> None:
+    """All verbs by name, and what they do for the one that was called."""
+    for name, (module, explanation) in COMMANDS.items():
+        called = name in words
+        verb = importlib.import_module(module).app if called else typer.Typer()
+        app.add_typer(verb, name=name, help=explanation)
+
+
+def _complain(message: str, hint: str) -> None:
+    lines = message.splitlines() or [""]
+    for line in lines:
+        print(f"millpond: {line}", file=sys.stderr)
+    if hint:
+        print(f"  hint: {hint}", file=sys.stderr)
+
+
+def _log(verbose: int) -> None:
+    level = {0: logging.WARNING, 1: logging.DEBUG}.get(verbose, logging.DEBUG)
+    logging.basicConfig(level=logging.WARNING, format="millpond: %(message)s", stream=sys.stderr)
+    logging.getLogger("millpond").setLevel(level)
+    if verbose > 1:
+        logging.getLogger().setLevel(logging.DEBUG)

@@ -1,0 +1,77 @@
+"""millpond pool …"""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from millpond.cli.output import as_json, details, table
+from millpond.engine import Engine
+from millpond.model.sizes import format_size
+from millpond.model.volume import PoolUsage
+from millpond.storage.overview import PoolOverview, overview
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("list")
+def list_(ctx: typer.Context, json: Json = False) -> None:
+    """List the storage pools that Millpond uses, and how full they are."""
+    engine = Engine.load(ctx.obj.config_files)
+    pools = overview(engine.libvirtd, engine.pool_plan)
+    if json:
+        print(as_json(pools))
+        return
+    table(
+        ("Pool", "Keeps", "State", "Volumes", "Used", "Free", "Path"),
+        [_row(each) for each in pools],
+    )
+
+
+@app.command()
+def show(
+    ctx: typer.Context,
+    pool: Annotated[str, typer.Argument(metavar="POOL", help="The pool's name.")],
+    json: Json = False,
+) -> None:
+    """Show a pool and its volumes."""
+    engine = Engine.load(ctx.obj.config_files)
+    found = engine.pools.opened(pool)
+    volumes, usage = found.volumes(), found.usage()
+    owners = engine.volume_owners(found)
+    if json:
+        listed = [{**asdict(each), "belongs_to": owners.get(each.name)} for each in volumes]
+        print(as_json({"name": pool, "path": found.path, "usage": usage, "volumes": listed}))
+        return
+    details([("Pool", pool), ("Path", found.path), *_usage_lines(usage)])
+    table(
+        ("Volume", "Size", "On disk", "Belongs to"),
+        [
+            (
+                each.name,
+                format_size(each.capacity),
+                format_size(each.allocation),
+                owners.get(each.name, "nothing that Millpond knows"),
+            )
+            for each in volumes
+        ],
+    )
+
+
+def _row(pool: PoolOverview) -> tuple[str, ...]:
+    usage = pool.usage
+    return (
+        pool.name,
+        pool.keeps,
+        pool.state,
+        str(pool.volumes),
+        format_size(usage.allocation) if usage else "",
+        format_size(usage.available) if usage else "",
+        pool.path,
+    )
+
+
+def _usage_lines(usage: PoolUsage) -> list[tuple[str, str]]:
+    return [("Used", format_size(usage.allocation)), ("Free", format_size(usage.available))]

@@ -1,0 +1,36 @@
+"""Progress of long work: bytes, rate and time left on a terminal, silence in a pipe."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from millpond.system.files import Progress as Report
+from millpond.system.files import silent
+
+
+@contextmanager
+def transfer(description: str, total: int | None) -> Iterator[Report]:
+    """A bar on standard error for the block; what it yields is told of each piece done."""
+    if not sys.stderr.isatty():
+        yield silent
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda count: bar.advance(task, count)

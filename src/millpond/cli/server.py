@@ -1,0 +1,218 @@
+"""millpond server …"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Annotated
+
+import typer
+
+from millpond.cli import console as terminal
+from millpond.cli.output import as_json, details, table
+from millpond.cli.progress import transfer
+from millpond.compute import delete as deleting
+from millpond.compute import directory, power, spawn
+from millpond.compute.request import ServerRequest, parse_network
+from millpond.compute.status import status
+from millpond.config import Settings
+from millpond.engine import Engine
+from millpond.errors import BadOption, NoConsole
+from millpond.model.flavor import Flavor
+from millpond.model.server import Disk, Firmware, Server
+from millpond.model.sizes import format_size, parse_size
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+Name = Annotated[str, typer.Argument(metavar="SERVER", help="Name, id, or beginning of the id.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+PATIENCE = 60.0
+"""Seconds that a guest has to power itself off; Nova's shutdown_timeout."""
+
+
+@app.command()
+def create(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="The new server's name.")],
+    image: Annotated[str, typer.Option(help="Name or id of the image.")],
+    flavor: Annotated[str, typer.Option(help="A flavour of the configuration.")] = "",
+    vcpus: Annotated[int | None, typer.Option(min=1, help="Virtual CPUs.")] = None,
+    memory: Annotated[str, typer.Option(help="Such as 512M or 2G.")] = "",
+    disk: Annotated[str, typer.Option(help="Root disk, such as 10G; default: the image's.")] = "",
+    network: Annotated[
+        list[str] | None,
+        typer.Option(help="none, user, bridge:BRIDGE or a libvirt network; repeatable."),
+    ] = None,
+    firmware: Annotated[
+        Firmware | None, typer.Option(help="Default: the image's, or bios.")
+    ] = None,
+    start: Annotated[bool, typer.Option("--start/--no-start", help="Start it.")] = True,
+    json: Json = False,
+) -> None:
+    """Create a server from an image and start it."""
+    engine = Engine.load(ctx.obj.config_files)
+    request = ServerRequest(
+        name=name,
+        image=engine.catalogue.get(image),
+        flavor=_flavor(engine.settings, flavor, vcpus, memory, disk),
+        networks=tuple(filter(None, (parse_network(each) for each in network or ["user"]))),
+        firmware=firmware,
+    )
+    with transfer(f"template of {request.image.name}", request.image.size) as progress:
+        server = spawn.create(engine.host, request, start=start, progress=progress)
+    _show(engine, server, json)
+
+
+@app.command("list")
+def list_(ctx: typer.Context, json: Json = False) -> None:
+    """List all servers."""
+    engine = Engine.load(ctx.obj.config_files)
+    servers = engine.records.all()
+    states = engine.domains.states() if servers else {}
+    if json:
+        print(as_json([_described(engine, each, states) for each in servers]))
+        return
+    table(
+        ("Name", "State", "Image", "Backend", "Disk", "Id"),
+        [_row(engine, each, states) for each in servers],
+    )
+
+
+@app.command()
+def show(ctx: typer.Context, server: Name, json: Json = False) -> None:
+    """Show all that is known of a server."""
+    engine = Engine.load(ctx.obj.config_files)
+    _show(engine, engine.server(server), json)
+
+
+@app.command()
+def console(
+    ctx: typer.Context,
+    server: Name,
+    log: Annotated[bool, typer.Option("--log", help="Print what it printed so far.")] = False,
+) -> None:
+    """Open the server's serial console (leave with Ctrl-]), or print its log."""
+    engine = Engine.load(ctx.obj.config_files)
+    found = engine.server(server)
+    if log:
+        _print_log(engine, found)
+        return
+    if engine.domains.state(found.id) != "running":
+        raise NoConsole(found.name, "it is not running")
+    print(f"Console of {found.name}; leave with Ctrl-]", file=sys.stderr)
+    terminal.attach(engine.domains.open_console(found.id))
+
+
+@app.command()
+def start(ctx: typer.Context, server: Name) -> None:
+    """Start a server that is stopped."""
+    engine = Engine.load(ctx.obj.config_files)
+    power.start(engine.host, engine.server(server))
+
+
+@app.command()
+def stop(
+    ctx: typer.Context,
+    server: Name,
+    force: Annotated[bool, typer.Option("--force", help="Pull the plug at once.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the guest.")] = PATIENCE,
+) -> None:
+    """Stop a server: ask the guest, and pull the plug if it does not follow."""
+    engine = Engine.load(ctx.obj.config_files)
+    found = engine.server(server)
+    if not power.stop(engine.host, found, patience=0 if force else timeout) and not force:
+        print(f"{found.name} did not power off within {timeout:g} s: plug pulled", file=sys.stderr)
+
+
+@app.command()
+def reboot(
+    ctx: typer.Context,
+    server: Name,
+    hard: Annotated[bool, typer.Option("--hard", help="Do not ask the guest.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the guest.")] = PATIENCE,
+) -> None:
+    """Reboot a server: off and on again, with its domain defined anew from its record."""
+    engine = Engine.load(ctx.obj.config_files)
+    power.reboot(engine.host, engine.server(server), patience=0 if hard else timeout)
+
+
+@app.command()
+def delete(
+    ctx: typer.Context,
+    servers: Annotated[list[str], typer.Argument(metavar="SERVER...", help="Names or ids.")],
+) -> None:
+    """Delete servers and their disks."""
+    engine = Engine.load(ctx.obj.config_files)
+    for found in [engine.server(each) for each in servers]:
+        deleting.delete(engine.host, found)
+
+
+def _flavor(settings: Settings, name: str, vcpus: int | None, memory: str, disk: str) -> Flavor:
+    """The named one, or the default, with what was said besides."""
+    if name and name not in settings.flavors:
+        known = ", ".join(sorted(settings.flavors)) or "none is configured"
+        raise BadOption("--flavor", f"there is no flavour {name!r}", f"known: {known}")
+    flavor = settings.flavors[name] if name else Flavor()
+    return replace(
+        flavor,
+        vcpus=vcpus or flavor.vcpus,
+        memory=parse_size(memory, unit="m") if memory else flavor.memory,
+        disk=parse_size(disk, unit="g") if disk else flavor.disk,
+    )
+
+
+def _row(engine: Engine, server: Server, states: Mapping[str, str]) -> tuple[str, ...]:
+    root = server.disk()
+    return (
+        server.name,
+        status(server, engine.records, states),
+        server.image.name,
+        root.backend if root else "",
+        format_size(root.size) if root else "",
+        server.id,
+    )
+
+
+def _described(engine: Engine, server: Server, states: Mapping[str, str]) -> dict[str, object]:
+    return {"state": status(server, engine.records, states), **asdict(server)}
+
+
+def _show(engine: Engine, server: Server, json: bool) -> None:
+    states = engine.domains.states()
+    if json:
+        print(as_json(_described(engine, server, states)))
+        return
+    hardware, flavor = server.hardware, server.flavor
+    details(
+        [
+            ("Name", server.name),
+            ("Id", server.id),
+            ("State", status(server, engine.records, states)),
+            ("Host", server.host),
+            ("Image", f"{server.image.name} ({server.image.format}, {server.image.id})"),
+            ("Size", f"{flavor.vcpus} vCPU, {format_size(flavor.memory)} memory"),
+            ("Machine", f"{hardware.virt_type}, {hardware.firmware}"),
+            *((f"Disk {each.role}", _disk_line(each)) for each in server.disks),
+            (
+                "Networks",
+                ", ".join(each.source or each.kind for each in server.networks) or "none",
+            ),
+            ("Created", server.created),
+        ]
+    )
+
+
+def _disk_line(disk: Disk) -> str:
+    line = f"{format_size(disk.size)} {disk.format}: {disk.pool}/{disk.volume}"
+    if disk.template is None:
+        return line
+    how = "standing on" if disk.overlay else "copied from"
+    return f"{line}, {how} {disk.template.pool}/{disk.template.volume} ({disk.template.format})"
+
+
+def _print_log(engine: Engine, server: Server) -> None:
+    path = directory.console_log(engine.settings.instances_path, server.id)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise NoConsole(server.name, f"its log {path}: {error.strerror}") from error
+    sys.stdout.buffer.write(content)

@@ -1,0 +1,46 @@
+"""Delete a server: begun, it only goes forward."""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from millpond.compute import spawn
+from millpond.compute.host import Host
+from millpond.model.server import Server
+from millpond.records import journal
+from millpond.records.journal import Step, Verb
+from millpond.records.records import ServerJournal
+
+LOG = logging.getLogger(__name__)
+
+Act = Callable[[Host, Server], None]
+
+
+def delete(host: Host, server: Server) -> None:
+    """Whatever state it is in: also one that was left in the middle of something."""
+    with host.records.lock(server):
+        current = host.records.find(server.id)
+        if current is None:
+            return
+        journal.run(deletion(host), current, ServerJournal(host.records, removes=True), host.watch)
+    LOG.info("deleted server %s (%s)", server.name, server.id)
+
+
+def deletion(host: Host) -> Verb[Server]:
+    def step(name: str, act: Act) -> Step[Server]:
+        return Step(name, partial(_then_go_on, host, act))
+
+    return Verb(
+        "delete",
+        (
+            step("stop", spawn.power_off),
+            step("domain", spawn.undefine),
+            step("disks", spawn.delete_disks),
+        ),
+        resumes=True,
+    )
+
+
+def _then_go_on(host: Host, act: Act, server: Server) -> Server:
+    act(host, server)
+    return server

@@ -1,0 +1,116 @@
+"""The domains of one host: libvirt's calls, and nothing of what a server is."""
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from millpond.errors import LibvirtFailed
+from millpond.model.names import ServerId
+from millpond.system import libvirtd
+from millpond.system.libvirtd import Libvirtd
+from millpond.xml.domain import NAMESPACE, DomainXml, RecordXml
+
+
+class Domains:
+    def __init__(self, host: Libvirtd) -> None:
+        self._host = host
+
+    def states(self) -> Mapping[str, str]:
+        """The state of every domain by its UUID: one call, and it waits for nobody's job."""
+        with self._host.calling("listing domains") as connection:
+            stats = connection.getAllDomainStats(libvirtd.STATS_STATE, libvirtd.STATS_NOWAIT)
+            return {
+                domain.UUIDString(): libvirtd.STATES.get(values.get("state.state"), "unknown")
+                for domain, values in stats
+            }
+
+    def state(self, id: ServerId) -> str | None:
+        """None if there is no such domain."""
+        with self._find(id, "asking for the state") as domain:
+            return libvirtd.STATES.get(domain.state(0)[0], "unknown") if domain else None
+
+    def names(self) -> Mapping[str, str]:
+        """UUID by name."""
+        with self._host.calling("listing domains") as connection:
+            return {each.name(): each.UUIDString() for each in connection.listAllDomains(0)}
+
+    def define(self, xml: DomainXml) -> None:
+        with self._host.calling(f"defining domain {xml.name}", slow=True) as connection:
+            connection.defineXMLFlags(xml.to_xml(), libvirtd.DOMAIN_DEFINE_FLAGS)
+
+    def xml(self, id: ServerId) -> str | None:
+        with self._find(id, "reading the definition") as domain:
+            return str(domain.XMLDesc(0)) if domain else None
+
+    def start(self, id: ServerId) -> None:
+        """A domain that runs already is no error."""
+        with self._get(id, "starting", slow=True) as domain:
+            if not domain.isActive():
+                domain.create()
+
+    def shutdown(self, id: ServerId) -> None:
+        """Ask the guest to power itself off."""
+        with self._get(id, "shutting down") as domain:
+            domain.shutdown()
+
+    def power_off(self, id: ServerId) -> None:
+        """Pull the plug. A domain that is off or gone is no error."""
+        with self._find(id, "powering off", slow=True) as domain:
+            if domain and domain.isActive():
+                domain.destroy()
+
+    def undefine(self, id: ServerId) -> None:
+        """A domain that is gone already is no error."""
+        with self._find(id, "undefining") as domain:
+            if domain:
+                domain.undefineFlags(libvirtd.UNDEFINE_FLAGS)
+
+    def records(self, *, ignoring: Collection[str] = ()) -> Iterator[tuple[str, RecordXml]]:
+        """Our records in the metadata of the host's domains, with the domains' names."""
+        with self._host.calling("listing domains") as connection:
+            domains = connection.listAllDomains(0)
+        for domain in domains:
+            if domain.UUIDString() in ignoring:
+                continue
+            if record := self._record(domain):
+                yield domain.name(), record
+
+    def mark(self, id: ServerId, record: RecordXml) -> None:
+        """Replace our record in a domain's metadata, in its definition and in the running one."""
+        with self._get(id, "writing metadata") as domain:
+            live = libvirtd.AFFECT_LIVE if domain.isActive() else 0
+            domain.setMetadata(
+                libvirtd.METADATA_ELEMENT,
+                record.to_xml(),
+                "millpond",
+                NAMESPACE,
+                libvirtd.AFFECT_CONFIG | live,
+            )
+
+    def open_console(self, id: ServerId) -> Any:
+        """A stream of the guest's serial console."""
+        with self._get(id, "opening the console") as domain:
+            stream = domain.connect().newStream(0)
+            domain.openConsole(None, stream, libvirtd.CONSOLE_FORCE)
+            return stream
+
+    def _record(self, domain: Any) -> RecordXml | None:
+        try:
+            with self._host.calling("reading metadata"):
+                return RecordXml.from_xml(
+                    domain.metadata(libvirtd.METADATA_ELEMENT, NAMESPACE, libvirtd.AFFECT_CONFIG)
+                )
+        except LibvirtFailed as error:
+            if error.code in (libvirtd.NO_METADATA, libvirtd.NO_SUCH_DOMAIN):
+                return None
+            raise
+
+    @contextmanager
+    def _get(self, id: ServerId, doing: str, *, slow: bool = False) -> Iterator[Any]:
+        with self._host.calling(f"{doing} of domain {id}", slow=slow) as connection:
+            yield connection.lookupByUUIDString(id)
+
+    @contextmanager
+    def _find(self, id: ServerId, doing: str, *, slow: bool = False) -> Iterator[Any | None]:
+        with self._host.calling(f"{doing} of domain {id}", slow=slow) as connection:
+            yield libvirtd.find_domain(connection, id)

@@ -1,0 +1,38 @@
+"""One host, as a record of its collaborators. It has no verbs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from millpond.backends.backend import ImageBackend
+from millpond.backends.selection import Selection
+from millpond.compute.domains import Domains
+from millpond.errors import Unsupported
+from millpond.images.source import ImageSource
+from millpond.model.formats import Backend
+from millpond.model.server import VirtType
+from millpond.records.journal import Watch, unwatched
+from millpond.records.records import Records
+from millpond.templates.handler import BaseTemplateImagehandler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    name: str
+    domains: Domains
+    records: Records
+    images: ImageSource
+    templates: BaseTemplateImagehandler
+    base_pool: str
+    selection: Selection
+    backends: Mapping[Backend, ImageBackend]
+    choose_virt_type: Callable[[], VirtType]
+    """Asked only when a server is made: finding out costs a call."""
+    instances: Path
+    """A directory for each server: its console's log."""
+    watch: Watch = unwatched
+
+    def backend(self, name: Backend) -> ImageBackend:
+        if name not in self.backends:
+            raise Unsupported(f"backend {name}", "this version of Millpond does not have it")
+        return self.backends[name]

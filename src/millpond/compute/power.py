@@ -1,0 +1,112 @@
+"""Start, stop and reboot a server."""
+
+import logging
+import time
+from functools import partial
+
+from millpond.compute import spawn
+from millpond.compute.host import Host
+from millpond.errors import Interrupted, WrongState
+from millpond.model.server import Server
+from millpond.records import journal
+from millpond.records.journal import Step, Verb
+from millpond.records.records import ServerJournal
+
+LOG = logging.getLogger(__name__)
+
+ON = ("running", "paused", "stopping", "suspended", "crashed")
+_POLL = 0.1
+
+
+def start(host: Host, server: Server) -> None:
+    """One that runs already is no error."""
+    with host.records.lock(server):
+        current = settled(host, server)
+        journal.run(starting(host), current, ServerJournal(host.records), host.watch)
+    LOG.info("started server %s", server.name)
+
+
+def stop(host: Host, server: Server, *, patience: float) -> bool:
+    """Ask the guest to power off, and pull the plug if it has not after ``patience`` seconds.
+
+    Whether the guest did it itself.
+    """
+    with host.records.lock(server):
+        settled(host, server)
+        clean = _stop(host, patience, server)
+    LOG.info("stopped server %s%s", server.name, "" if clean else " by pulling the plug")
+    return clean
+
+
+def reboot(host: Host, server: Server, *, patience: float) -> None:
+    """Off and on again, with the domain defined anew from the record."""
+    with host.records.lock(server):
+        current = settled(host, server)
+        verb = rebooting(host, patience=patience)
+        journal.run(verb, current, ServerJournal(host.records), host.watch)
+    LOG.info("rebooted server %s", server.name)
+
+
+def starting(host: Host) -> Verb[Server]:
+    """The domain is defined anew: by hand or by an older version it may have changed."""
+    return Verb(
+        "start",
+        (
+            Step("domain", partial(_define_if_off, host)),
+            Step("start", partial(spawn.power_on, host)),
+        ),
+        resumes=True,
+    )
+
+
+def rebooting(host: Host, *, patience: float = 0) -> Verb[Server]:
+    return Verb(
+        "reboot",
+        (
+            Step("stop", partial(_stop_then_go_on, host, patience)),
+            Step("domain", partial(_define_if_off, host)),
+            Step("start", partial(spawn.power_on, host)),
+        ),
+        resumes=True,
+    )
+
+
+def settled(host: Host, server: Server) -> Server:
+    """The record as it is now that its lock is held; one left in the middle is refused."""
+    current = host.records.find(server.id)
+    if current is None:
+        raise WrongState(server.name, "gone", "there")
+    if current.operation:
+        raise Interrupted(server.name, current.operation.verb, current.operation.step)
+    return current
+
+
+def _define_if_off(host: Host, server: Server) -> Server:
+    if host.domains.state(server.id) not in ON:
+        spawn.define(host, server)
+    return server
+
+
+def _stop_then_go_on(host: Host, patience: float, server: Server) -> Server:
+    _stop(host, patience, server)
+    return server
+
+
+def _stop(host: Host, patience: float, server: Server) -> bool:
+    if host.domains.state(server.id) not in ON:
+        return True
+    if patience > 0:
+        host.domains.shutdown(server.id)
+        if _went_off(host, server, patience):
+            return True
+    host.domains.power_off(server.id)
+    return False
+
+
+def _went_off(host: Host, server: Server, patience: float) -> bool:
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        if host.domains.state(server.id) not in ON:
+            return True
+        time.sleep(_POLL)
+    return False

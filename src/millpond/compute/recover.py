@@ -1,0 +1,44 @@
+"""What an operation left when its process died: finished or undone, by the journal's word."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from millpond.compute import delete, power, spawn
+from millpond.compute.host import Host
+from millpond.model.server import Server
+from millpond.records import journal
+from millpond.records.journal import Verb
+from millpond.records.records import ServerJournal
+
+LOG = logging.getLogger(__name__)
+
+VERBS: Mapping[str, Callable[[Host], Verb[Server]]] = {
+    "create": spawn.creation,
+    "delete": delete.deletion,
+    "start": power.starting,
+    "reboot": power.rebooting,
+}
+
+
+def interrupted(host: Host) -> list[Server]:
+    """Servers in the middle of an operation that nobody works on any more."""
+    return [
+        server
+        for server in host.records.all()
+        if server.operation and not host.records.is_worked_on(server)
+    ]
+
+
+def recover(host: Host, server: Server) -> str:
+    """Finish or undo it; what was done, in words. Busy if somebody works on it after all."""
+    with host.records.lock(server):
+        current = host.records.find(server.id)
+        if current is None or current.operation is None:
+            return "nothing was left to do"
+        operation = current.operation
+        verb = VERBS[operation.verb](host)
+        notes = ServerJournal(host.records, removes=operation.verb == "delete")
+        journal.recover(verb, operation.step, current, notes, host.watch)
+    done = "finished" if verb.resumes else "undone"
+    LOG.info("server %s: %s was %s", server.name, operation.verb, done)
+    return f"{operation.verb} was {done}"

@@ -1,0 +1,124 @@
+"""What somebody asks for, and the server that it leads to: decided before anything is made."""
+
+import logging
+import secrets
+import uuid
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from millpond.compute.host import Host
+from millpond.errors import BadOption, DiskTooSmall
+from millpond.model.flavor import Flavor
+from millpond.model.image import Image
+from millpond.model.names import ServerId, checked_name, template_name
+from millpond.model.server import (
+    Firmware,
+    Hardware,
+    ImageRef,
+    Network,
+    NetworkKind,
+    Server,
+    TemplateRef,
+)
+from millpond.model.sizes import format_size
+
+LOG = logging.getLogger(__name__)
+
+_DISK_BUSES = ("virtio", "scsi", "sata", "ide", "usb")
+_VIF_MODELS = ("virtio", "e1000", "e1000e", "rtl8139", "ne2k_pci", "pcnet", "vmxnet3")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerRequest:
+    name: str
+    image: Image
+    flavor: Flavor
+    networks: tuple[Network, ...] = ()
+    firmware: Firmware | None = None
+    """None: as the image's properties say, else BIOS."""
+
+
+def parse_network(text: str) -> Network | None:
+    """``none``, ``user``, ``bridge:BR`` or the name of a libvirt network."""
+    if text == "none":
+        return None
+    if text == "user":
+        return Network(kind=NetworkKind.USER, mac=_new_mac())
+    kind, colon, bridge = text.partition(":")
+    if kind == "bridge" and colon and bridge:
+        return Network(kind=NetworkKind.BRIDGE, source=bridge, mac=_new_mac())
+    if not text or ":" in text:
+        advice = "write none, user, bridge:BRIDGE or the name of a libvirt network"
+        raise BadOption("--network", f"{text!r} is no network", advice)
+    return Network(kind=NetworkKind.NETWORK, source=text, mac=_new_mac())
+
+
+def planned(host: Host, request: ServerRequest) -> Server:
+    """The whole record of the new server. Raises what makes it impossible; changes nothing."""
+    name = checked_name("a server", request.name)
+    id = ServerId(str(uuid.uuid4()))
+    image = request.image
+    choice = host.selection.choose(image.format)
+    LOG.debug("image %s goes to backend %s: %s", image.name, choice.backend, choice.reason)
+    template = TemplateRef(
+        pool=host.base_pool,
+        volume=template_name(image.id, choice.template_format),
+        format=choice.template_format,
+    )
+    size = _disk_size(request)
+    disk = host.backend(choice.backend).plan(id, "disk", size, template)
+    return Server(
+        id=id,
+        name=name,
+        host=host.name,
+        image=ImageRef(id=image.id, name=image.name, format=image.format),
+        flavor=request.flavor,
+        hardware=_hardware(host, request),
+        networks=request.networks,
+        disks=(disk,),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _disk_size(request: ServerRequest) -> int:
+    asked, needed = request.flavor.disk, request.image.virtual_size
+    if asked and asked < needed:
+        raise DiskTooSmall(format_size(asked), format_size(needed), request.image.name)
+    return asked or needed
+
+
+def _hardware(host: Host, request: ServerRequest) -> Hardware:
+    properties = request.image.properties
+    firmware = request.firmware or _one_of(properties, "hw_firmware_type", tuple(Firmware), "bios")
+    return Hardware(
+        virt_type=host.choose_virt_type(),
+        firmware=Firmware(firmware),
+        machine=properties.get("hw_machine_type") or _machine_for(Firmware(firmware)),
+        disk_bus=_one_of(properties, "hw_disk_bus", _DISK_BUSES, "virtio"),
+        vif_model=_one_of(properties, "hw_vif_model", _VIF_MODELS, "virtio"),
+    )
+
+
+def _machine_for(firmware: Firmware) -> str:
+    """Only q35 has what UEFI guests expect; else libvirt's own choice."""
+    return "q35" if firmware is Firmware.UEFI else ""
+
+
+def _one_of(
+    properties: Mapping[str, str],
+    name: str,
+    allowed: Collection[str],
+    usual: str,
+) -> str:
+    value = properties.get(name, usual).strip().lower()
+    if value not in allowed:
+        raise BadOption(
+            f"image property {name}", f"{value!r} is not known", f"allowed: {', '.join(allowed)}"
+        )
+    return value
+
+
+def _new_mac() -> str:
+    """In QEMU's own range, 52:54:00."""
+    return "52:54:00:" + ":".join(f"{each:02x}" for each in secrets.token_bytes(3))

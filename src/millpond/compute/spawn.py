@@ -1,0 +1,98 @@
+"""Create a server: template, disks, domain, start; any failure leaves nothing behind."""
+
+import logging
+from dataclasses import replace
+from functools import partial
+
+from millpond.compute import directory
+from millpond.compute.domain_xml import domain_xml
+from millpond.compute.host import Host
+from millpond.compute.owner import refuse_foreign_servers
+from millpond.compute.request import ServerRequest, planned
+from millpond.errors import NameTaken
+from millpond.model.server import Disk, Server
+from millpond.model.template import Template
+from millpond.records import journal
+from millpond.records.journal import Step, Verb
+from millpond.records.records import ServerJournal
+from millpond.system.files import Progress, silent
+
+LOG = logging.getLogger(__name__)
+
+
+def create(
+    host: Host, request: ServerRequest, *, start: bool = True, progress: Progress = silent
+) -> Server:
+    server = planned(host, request)
+    verb = creation(host, start=start, progress=progress)
+    notes = ServerJournal(host.records)
+    with host.records.lock(server):
+        with host.records.lock_name(server.name):
+            _refuse_a_taken_name(host, server)
+            refuse_foreign_servers(host)
+            server = notes.enter(server, verb.name, verb.step_names[0])
+        made = journal.run(verb, server, notes, host.watch)
+    LOG.info("created server %s (%s) on %s", made.name, made.id, host.name)
+    return made
+
+
+def creation(host: Host, *, start: bool = True, progress: Progress = silent) -> Verb[Server]:
+    steps = (
+        Step("template", partial(_fetch_templates, host, progress)),
+        Step("disks", partial(_make_disks, host), partial(delete_disks, host)),
+        Step("domain", partial(define, host), partial(undefine, host)),
+        Step("start", partial(power_on, host), partial(power_off, host)),
+    )
+    return Verb("create", steps if start else steps[:-1])
+
+
+def define(host: Host, server: Server) -> Server:
+    """The domain as the record says, whatever it was before."""
+    log = directory.make(host.instances, server.id)
+    settled = replace(server, operation=None)
+    host.domains.define(domain_xml(settled, host.records.owner, log))
+    return server
+
+
+def undefine(host: Host, server: Server) -> None:
+    host.domains.undefine(server.id)
+    directory.remove(host.instances, server.id)
+
+
+def delete_disks(host: Host, server: Server) -> None:
+    for disk in server.disks:
+        host.backend(disk.backend).delete(disk)
+
+
+def power_on(host: Host, server: Server) -> Server:
+    host.domains.start(server.id)
+    return server
+
+
+def power_off(host: Host, server: Server) -> None:
+    host.domains.power_off(server.id)
+
+
+def _fetch_templates(host: Host, progress: Progress, server: Server) -> Server:
+    for disk in server.disks:
+        _template(host, server, disk, progress)
+    return server
+
+
+def _make_disks(host: Host, server: Server) -> Server:
+    for disk in server.disks:
+        host.backend(disk.backend).create(disk, _template(host, server, disk))
+    return server
+
+
+def _template(host: Host, server: Server, disk: Disk, progress: Progress = silent) -> Template:
+    assert disk.template is not None  # every disk that we make so far comes from an image
+    image = host.images.describe(server.image.id)
+    return host.templates.fetch_image(image, disk.template.format, progress)
+
+
+def _refuse_a_taken_name(host: Host, server: Server) -> None:
+    if any(each.name == server.name for each in host.records.all()):
+        raise NameTaken("a server", server.name)
+    if server.name in host.domains.names():
+        raise NameTaken(f"a domain of somebody else's on host {host.name}", server.name)

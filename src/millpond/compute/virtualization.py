@@ -1,0 +1,66 @@
+"""KVM or plain emulation: what QEMU's own user can really open."""
+
+import logging
+import os
+import pwd
+from dataclasses import dataclass
+from pathlib import Path
+
+from millpond.model.server import VirtType
+from millpond.system.libvirtd import Libvirtd
+from millpond.xml.host import CapabilitiesXml
+
+LOG = logging.getLogger(__name__)
+
+KVM = Path("/dev/kvm")
+
+
+@dataclass(frozen=True, slots=True)
+class QemuUser:
+    uid: int
+    gids: frozenset[int]
+
+    def can_open(self, path: Path, wanted: int) -> bool:
+        """By the file's own permissions; ``wanted`` is an octal digit such as 6 for read-write."""
+        if self.uid == 0:
+            return True
+        status = path.stat()
+        if status.st_uid == self.uid:
+            shift = 6
+        elif status.st_gid in self.gids:
+            shift = 3
+        else:
+            shift = 0
+        return (status.st_mode >> shift) & wanted == wanted
+
+
+def qemu_user(host: Libvirtd) -> QemuUser | None:
+    """Whom libvirt runs guests as; None if it says nothing of it."""
+    with host.calling("reading the host's capabilities") as connection:
+        found = CapabilitiesXml.from_xml(connection.getCapabilities())
+    label = next((each.label for each in found.security if each.model == "dac"), None)
+    if not label:
+        return None
+    uid, gid = (int(part.lstrip("+")) for part in label.split(":"))
+    return QemuUser(uid, frozenset({gid, *_groups_of(uid)}))
+
+
+def choose(host: Libvirtd) -> VirtType:
+    """KVM if there is one and QEMU's user can open it (virt_type = auto)."""
+    if not KVM.exists():
+        LOG.debug("plain emulation: there is no %s", KVM)
+        return VirtType.QEMU
+    user = qemu_user(host)
+    if user and not user.can_open(KVM, 6):
+        LOG.warning("plain emulation: QEMU's user cannot open %s ('millpond doctor')", KVM)
+        return VirtType.QEMU
+    LOG.debug("KVM: QEMU's user can open %s", KVM)
+    return VirtType.KVM
+
+
+def _groups_of(uid: int) -> set[int]:
+    try:
+        user = pwd.getpwuid(uid)
+    except KeyError:
+        return set()
+    return set(os.getgrouplist(user.pw_name, user.pw_gid))
