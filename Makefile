@@ -1,0 +1,52 @@
+# Two commands: `make demo` shows Millpond at work, `make test` tests it. Both prepare the machine first (tools/setup),
+# and say what they change on it.
+
+PYTHON := .venv/bin/python
+PYTEST_ARGS ?=
+
+# libvirt's system connection and the state directory are root's. HOME stays: the guests are in the user's cache.
+ifneq ($(shell id -u),0)
+AS_ROOT := sudo env HOME="$(HOME)" PYTHONDONTWRITEBYTECODE=1 \
+    $(if $(MILLPOND_STATE),MILLPOND_STATE="$(MILLPOND_STATE)") \
+    $(if $(MILLPOND_CACHE),MILLPOND_CACHE="$(MILLPOND_CACHE)")
+endif
+
+.NOTPARALLEL: # the machine is prepared before anything else
+.PHONY: help demo test test-full check guests docs setup venv clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: setup guests ## prepare this machine, then boot servers from qcow2, raw and vmdk images
+	$(AS_ROOT) $(PYTHON) tools/demo
+
+test: setup guests ## prepare this machine, then run every test that belongs to a change
+	$(AS_ROOT) $(PYTHON) -m pytest --durations=10 $(PYTEST_ARGS)
+
+test-full: setup guests ## the same with the long matrices
+	$(AS_ROOT) env MILLPOND_TEST_FULL=1 $(PYTHON) -m pytest --durations=25 $(PYTEST_ARGS)
+
+check: venv ## linters, types, architecture, unit and contract tests: quick, changes nothing but .venv
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
+	.venv/bin/lint-imports
+	$(PYTHON) -m pytest -q tests/unit tests/contract $(PYTEST_ARGS)
+
+guests: ## build the two guests into the cache
+	@tools/guests/build
+
+docs: venv ## the documentation as HTML, in docs/_build/html
+	.venv/bin/sphinx-build -W -b html docs docs/_build/html
+
+setup: ## prepare this machine: packages, libvirt, .venv (tools/setup --dry-run only shows)
+	@tools/setup
+
+venv:
+	@tools/setup venv
+
+# The tests run as root, so some of these may be root's.
+CLEAN := .venv .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist docs/_build
+clean: ## remove what was made in this directory (the cache and the machine stay as they are)
+	@rm -rf $(CLEAN) 2>/dev/null || $(AS_ROOT) rm -rf $(CLEAN)
+	@find . -name .git -prune -o -name __pycache__ -type d -print0 | xargs -0 --no-run-if-empty $(AS_ROOT) rm -rf

@@ -1,0 +1,104 @@
+# shellcheck shell=bash
+# virtlogd and libvirtd: systemd starts them where it runs; elsewhere (containers, chroots, small machines) we do.
+readonly QEMU_CONF=/etc/libvirt/qemu.conf
+readonly LIBVIRT_URI=qemu:///system
+
+systemd_runs() {
+    [[ -d /run/systemd/system ]] # sd_booted(3)
+}
+
+# Connecting is enough: anything more would make libvirt examine every QEMU that is installed.
+libvirtd_answers() {
+    have virsh && run_as_root timeout 10 virsh -q -c "$LIBVIRT_URI" uri >/dev/null 2>&1
+}
+
+virtlogd_runs() {
+    local pid
+    pid=$(cat /run/virtlogd.pid 2>/dev/null) && [[ $(cat "/proc/$pid/comm" 2>/dev/null) == virtlogd ]]
+}
+
+wait_for_libvirtd() {
+    local tries=100 # of 0.1 s; it takes less than one second
+    while ((tries-- > 0)); do
+        if libvirtd_answers; then return; fi
+        sleep 0.1
+    done
+    fail "libvirtd does not answer: run it in the foreground to see why (if it ends without a word, look whether" \
+        "$QEMU_CONF consists of an empty line)."
+}
+
+start_libvirtd() {
+    if systemd_runs; then
+        run_as_root systemctl start libvirtd
+    else
+        run_as_root libvirtd --daemon
+    fi
+    wait_for_libvirtd
+}
+
+restart_libvirtd() {
+    if systemd_runs; then
+        run_as_root systemctl restart libvirtd
+    else
+        local pid
+        pid=$(cat /run/libvirtd.pid)
+        run_as_root kill "$pid"
+        while [[ -d /proc/$pid ]]; do sleep 0.1; done
+        run_as_root libvirtd --daemon
+    fi
+    wait_for_libvirtd
+}
+
+# Starts the smallest domain there is, stopped before its first instruction; it goes when virsh does.
+try_domain() {
+    run_as_root virsh -q -c "$LIBVIRT_URI" create --paused --autodestroy /dev/stdin 2>&1 >/dev/null <<XML
+<domain type='qemu'>
+  <name>millpond-setup-$$</name>
+  <memory unit='MiB'>16</memory>
+  <os><type arch='x86_64'>hvm</type></os>
+</domain>
+XML
+}
+
+write_namespaces() {
+    local new
+    new=$(mktemp)
+    printf 'namespaces = [ ]\n' | with_our_block "$QEMU_CONF" >"$new"
+    run_as_root install -m 0600 "$new" "$QEMU_CONF" # the mode that the package gives it
+    rm -f "$new"
+    restart_libvirtd
+}
+
+# libvirt gives each QEMU a /dev of its own. Where that cannot be done (a chroot, a container without mounts) no domain
+# starts; this is the switch for it.
+check_domains_start() {
+    local error
+    if error=$(try_domain); then return; fi
+    if [[ $error != *namespace* && $error != *mount* ]] || run_as_root grep -q '^ *namespaces' "$QEMU_CONF"; then
+        fail "libvirt cannot start a domain: $error"
+    fi
+    change "set 'namespaces = [ ]' in $QEMU_CONF and restart libvirtd, as domains do not start: ${error//$'\n'/ }" \
+        write_namespaces
+    error=$(try_domain) || fail "libvirt still cannot start a domain: $error"
+}
+
+# What a started domain depends on; as long as this is the same, it need not be tried again.
+domain_recipe() {
+    libvirtd --version
+    qemu-system-x86_64 --version
+    cat /proc/sys/kernel/random/boot_id
+    stat -c '%n %Y' "$QEMU_CONF"
+}
+
+stage_libvirt() {
+    local stamp=$MILLPOND_CACHE/domains-start
+    if ! systemd_runs && ! virtlogd_runs; then
+        change "start virtlogd, which keeps the servers' consoles" run_as_root virtlogd --daemon
+    fi
+    if ! libvirtd_answers; then
+        change "start libvirtd" start_libvirtd
+    fi
+    if [[ -e $stamp && $(cat "$stamp") == "$(domain_recipe)" ]]; then return; fi
+    change "start one paused domain for a moment, to see that it can" check_domains_start
+    $DRY_RUN || domain_recipe >"$stamp"
+}

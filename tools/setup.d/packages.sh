@@ -1,0 +1,88 @@
+# shellcheck shell=bash
+# The packages, by their Debian names: package, a command (or file) that shows it is there on a machine
+# without apt-get, and what it is for.
+readonly PACKAGES='
+ca-certificates         -                     certificates to fetch Python packages
+python3                 python3               Python 3.11 or newer
+python3-venv            -                     virtual environments
+python3-dev             -                     to build libvirt-python
+gcc                     gcc                   to build libvirt-python
+libc6-dev               -                     to build libvirt-python
+pkg-config              pkg-config            to build libvirt-python
+libvirt-dev             -                     to build libvirt-python
+libvirt-daemon-system   libvirtd              the hypervisor daemon, its users and its configuration
+libvirt-clients         virsh                 the command that asks it
+qemu-system-x86         qemu-system-x86_64    runs the servers
+qemu-utils              qemu-img              inspects and converts disks
+seabios                 -                     BIOS for servers
+ovmf                    -                     UEFI for servers
+apparmor                -                     apparmor_parser, which checks the rule for the pools
+e2fsprogs               mke2fs                file systems for tests and for the Linux guest
+xfsprogs                mkfs.xfs              file systems with reflinks, for tests
+btrfs-progs             mkfs.btrfs            file systems with reflinks, for tests
+nasm                    nasm                  assembles the 512-byte guest
+mtools                  mcopy                 builds the Linux guest
+dosfstools              mkfs.vfat             builds the Linux guest
+fdisk                   sfdisk                builds the Linux guest
+syslinux                syslinux              builds the Linux guest
+syslinux-common         -                     builds the Linux guest
+cpio                    cpio                  builds the Linux guest
+xz-utils                xz                    unpacks kernel modules for the Linux guest
+'
+
+package_names() {
+    awk 'NF { print $1 }' <<<"$PACKAGES"
+}
+
+missing_packages() {
+    # shellcheck disable=SC2016 # dpkg-query's own placeholders
+    # dpkg-query fails when it does not know one of the names; what it knows it prints all the same.
+    comm -23 <(package_names | sort) \
+        <({ package_names | xargs dpkg-query -W -f '${db:Status-Status} ${Package}\n' 2>/dev/null || true; } |
+            awk '$1 == "installed" { print $2 }' | sort -u)
+}
+
+apt_get() {
+    # Another apt may be at work, on a machine that has just been started: wait for it as long as it may well take.
+    run_as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@"
+}
+
+install_packages() {
+    apt_get update
+    # Its hundred lines matter only when it fails.
+    local log
+    log=$(mktemp)
+    if ! apt_get install -y --no-install-recommends "$@" >"$log" 2>&1; then
+        cat "$log" >&2
+        rm -f "$log"
+        fail "apt-get could not install the packages."
+    fi
+    rm -f "$log"
+}
+
+# Not Debian: say what is needed, and go on if the commands are there. Not everything is a command, so the list is also
+# shown before .venv is made for the first time.
+check_commands() {
+    local package command purpose missing=()
+    while read -r package command purpose; do
+        [[ -z $command || $command == - ]] || have "$command" || missing+=("$command")
+    done <<<"$PACKAGES"
+    if [[ ${#missing[@]} -eq 0 && -e $REPOSITORY/.venv ]]; then return; fi
+    say "there is no apt-get here; please install what Debian calls:"
+    while read -r package command purpose; do
+        [[ -z $package ]] || printf '  %-22s %s\n' "$package" "$purpose"
+    done <<<"$PACKAGES"
+    [[ ${#missing[@]} -eq 0 ]] || $DRY_RUN || fail "these commands are missing: ${missing[*]}."
+}
+
+stage_packages() {
+    local missing
+    if ! have apt-get; then
+        check_commands
+        return
+    fi
+    mapfile -t missing < <(missing_packages)
+    if [[ ${#missing[@]} -gt 0 ]]; then
+        change "refresh the package lists and install packages: ${missing[*]}" install_packages "${missing[@]}"
+    fi
+}
