@@ -1,0 +1,63 @@
+"""millpond config …"""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from millpond import config
+from millpond.cli.output import as_json, table
+from millpond.config import Settings
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command()
+def check(ctx: typer.Context) -> None:
+    """Check the configuration and say what it comes down to."""
+    conf = config.read(ctx.obj.config_files)
+    settings = config.own_settings(conf)
+    files = ", ".join(str(path) for path in config.files_of(conf))
+    print(f"configuration is valid: {files or 'no file, every option at its default'}")
+    for line in _resolved(settings):
+        print(f"  {line}")
+    for line in config.unread(conf):
+        print(f"  note: {line}")
+
+
+@app.command()
+def show(
+    ctx: typer.Context, json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+) -> None:
+    """Show every option, its value and where it was set, valid or not."""
+    options = config.shown(config.read(ctx.obj.config_files))
+    if json:
+        print(as_json([asdict(each) for each in options]))
+        return
+    table(
+        ("Group", "Option", "Value", "From"),
+        [(each.group, each.name, each.value, each.origin) for each in options],
+    )
+
+
+@app.command()
+def sample() -> None:
+    """Print a configuration file with every option at its default."""
+    print(config.sample(), end="")
+
+
+def _resolved(settings: Settings) -> list[str]:
+    """The configuration in a few lines: where, into which pools, and what becomes of images."""
+    libvirt = settings.libvirt
+    pools = libvirt.pools
+    kept = [
+        f"{source}:{libvirt.selection.choose(source).backend}"
+        for source in libvirt.selection.mapping
+    ]
+    kept.append(f"{'others' if kept else 'all'}:{libvirt.selection.blank_backend()}")
+    return [
+        f"host {libvirt.connection_uri}, virt_type {libvirt.virt_type}",
+        f"templates in {pools.base_images.name} at {pools.base_images.path}, "
+        f"disks in {pools.disks.name} at {pools.disks.path}",
+        f"images by format: {', '.join(kept)}",
+    ]

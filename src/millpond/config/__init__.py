@@ -1,0 +1,41 @@
+"""From nova.conf's options to frozen settings; the only reader of oslo.config."""
+
+from millpond.config.checking import load, own_settings, settings_from
+from millpond.config.files import DEFAULT_FILE, files_of, read
+from millpond.config.listing import ShownOption, sample, shown
+from millpond.config.options import list_opts, register
+from millpond.config.pools import DirectoryPool, PoolSettings
+from millpond.config.settings import (
+    ComputeSettings,
+    ImageCacheSettings,
+    LibvirtSettings,
+    RbdSettings,
+    SchedulerSettings,
+    Settings,
+    VirtTypeOption,
+)
+from millpond.config.unread import unread
+
+__all__ = [
+    "DEFAULT_FILE",
+    "ComputeSettings",
+    "DirectoryPool",
+    "ImageCacheSettings",
+    "LibvirtSettings",
+    "PoolSettings",
+    "RbdSettings",
+    "SchedulerSettings",
+    "Settings",
+    "ShownOption",
+    "VirtTypeOption",
+    "files_of",
+    "list_opts",
+    "load",
+    "own_settings",
+    "read",
+    "register",
+    "sample",
+    "settings_from",
+    "shown",
+    "unread",
+]

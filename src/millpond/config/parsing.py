@@ -1,0 +1,80 @@
+"""The values of single options, from the text that people write to what we work with."""
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from millpond.backends.selection import parse_images_type_mapping, split_entries
+from millpond.config.pools import parse_pairs
+from millpond.config.settings import VirtTypeOption
+from millpond.errors import BadOption
+from millpond.model.formats import Backend, ImageFormat
+from millpond.model.names import checked_name
+
+HANDLERS = "millpond.template_handlers"
+"""The entry points that plug-ins add to (B40)."""
+
+
+def parse_text(value: str | None) -> str:
+    return (value or "").strip()
+
+
+def parse_path(value: str) -> Path:
+    if not value.startswith("/"):
+        raise BadOption("path", f"{value!r} is not an absolute path")
+    return Path(value)
+
+
+def parse_uri(value: str | None) -> str:
+    uri = parse_text(value) or "qemu:///system"
+    if not urlsplit(uri).scheme:
+        advised = "such as qemu:///system or qemu+ssh://host/system"
+        raise BadOption("connection_uri", f"{uri!r} is not a URI", advised)
+    return uri
+
+
+def parse_virt_type(value: str) -> VirtTypeOption:
+    """Nova's own definition of the option allows more (lxc), and has no auto."""
+    try:
+        return VirtTypeOption(value)
+    except ValueError:
+        allowed = ", ".join(VirtTypeOption)
+        raise BadOption(
+            "virt_type", f"Millpond runs no {value!r} guests", f"values: {allowed}"
+        ) from None
+
+
+def parse_mapping(value: str | Sequence[str]) -> Mapping[ImageFormat, Backend]:
+    return parse_images_type_mapping(split_entries(value) if isinstance(value, str) else value)
+
+
+def parse_pool_name(value: str) -> str:
+    return checked_name("a storage pool", value)
+
+
+def parse_pool_paths(value: str) -> Mapping[str, Path]:
+    paths = parse_pairs("pool_paths", value, "pool:directory")
+    return {parse_pool_name(pool): parse_path(path) for pool, path in paths.items()}
+
+
+def parse_image_formats(value: Sequence[str]) -> frozenset[ImageFormat]:
+    names = {each.strip().lower() for each in value}
+    unknown = sorted(names - set(ImageFormat))
+    if unknown:
+        reason = f"{', '.join(unknown)}: no such format of images"
+        raise BadOption("image_type_exclude_list", reason, f"formats: {', '.join(ImageFormat)}")
+    return frozenset(ImageFormat(each) for each in names)
+
+
+def parse_handler(value: str) -> str:
+    choices = handler_names()
+    if value not in choices:
+        reason = f"there is no handler {value!r}"
+        raise BadOption("template_image_handler", reason, f"handlers: {', '.join(choices)}")
+    return value
+
+
+def handler_names() -> list[str]:
+    """The ways to prepare templates that are installed; none of them is loaded."""
+    return sorted(each.name for each in entry_points(group=HANDLERS))

@@ -1,0 +1,77 @@
+"""What the configuration says, as values that nothing changes any more."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from millpond.backends.selection import Selection
+from millpond.config.pools import PoolSettings
+from millpond.model.flavor import Flavor
+from millpond.model.formats import ImageFormat
+
+
+class VirtTypeOption(StrEnum):
+    """What virt_type may say; the host turns it into a VirtType."""
+
+    AUTO = "auto"
+    KVM = "kvm"
+    QEMU = "qemu"
+    PARALLELS = "parallels"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RbdSettings:
+    pool: str
+    ceph_conf: Path | None
+    """None: Ceph looks in its usual places."""
+    user: str
+    secret_uuid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibvirtSettings:
+    connection_uri: str
+    virt_type: VirtTypeOption
+    selection: Selection
+    """images_type, images_type_mapping, use_cow_images and force_raw_images."""
+    use_storage_pools: bool
+    pools: PoolSettings
+    volume_group: str
+    """Empty if the lvm backend is not configured."""
+    rbd: RbdSettings | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageCacheSettings:
+    manager_interval: int
+    """Seconds; 0 means every minute, -1 never."""
+    remove_unused_base_images: bool
+    remove_unused_original_minimum_age_seconds: int
+    precache_concurrency: int
+    max_bytes: int
+    """0 sets no bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerSettings:
+    filter_hosts_by_image_type_support: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeSettings:
+    image_type_exclude_list: frozenset[ImageFormat]
+    report_converted_image_types: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    state_path: Path
+    instances_path: Path
+    template_image_handler: str
+    default_ephemeral_format: str
+    libvirt: LibvirtSettings
+    image_cache: ImageCacheSettings
+    scheduler: SchedulerSettings
+    compute: ComputeSettings
+    flavors: Mapping[str, Flavor]

@@ -1,0 +1,581 @@
+"""Configuration files to settings: real files, every error at once (B1, B9, B17, B33, B40)."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from oslo_config import cfg
+from typer.testing import CliRunner, Result
+
+from millpond import config
+from millpond.backends.selection import ImagesType
+from millpond.cli.config import app
+from millpond.cli.invocation import Invocation
+from millpond.config import DirectoryPool, Settings, VirtTypeOption
+from millpond.errors import BadConfiguration, BadInput
+from millpond.model.flavor import Flavor
+from millpond.model.formats import Backend, ImageFormat
+from millpond.model.sizes import GiB, MiB
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(text: str, name: str = "millpond.conf") -> Path:
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def loaded(path: Path) -> Settings:
+    return config.load([path])
+
+
+def problems(path: Path) -> dict[str, str]:
+    """Option to what is wrong with it; the file's name is left out."""
+    with pytest.raises(BadConfiguration) as refusal:
+        config.load([path])
+    return {
+        each.option.removesuffix(f" in {path}"): f"{each.reason} ({each.advice})"
+        for each in refusal.value.problems
+    }
+
+
+# Values
+
+
+def test_b4_an_empty_file_leaves_every_default(write: Write) -> None:
+    settings = loaded(write(""))
+    libvirt = settings.libvirt
+    assert settings.state_path == Path("/var/lib/millpond")
+    assert settings.template_image_handler == "downloading"
+    assert libvirt.connection_uri == "qemu:///system"
+    assert libvirt.virt_type is VirtTypeOption.AUTO
+    assert libvirt.selection.images_type is ImagesType.DEFAULT
+    assert libvirt.selection.mapping == {}
+    assert libvirt.use_storage_pools
+    assert libvirt.rbd is None
+    assert libvirt.pools.base_images == DirectoryPool(
+        name="nova-base-images-pool", path=Path("/var/lib/millpond/instances/_base")
+    )
+    assert libvirt.pools.disks == DirectoryPool(
+        name="nova-disks-pool", path=Path("/var/lib/millpond/instances/disks")
+    )
+    assert settings.image_cache.max_bytes == 0
+    assert not settings.scheduler.filter_hosts_by_image_type_support
+    assert settings.compute.report_converted_image_types
+
+
+def test_what_the_file_says_reaches_the_settings(write: Write) -> None:
+    settings = loaded(
+        write("""
+[DEFAULT]
+use_cow_images = false
+force_raw_images = no
+[libvirt]
+connection_uri = qemu+ssh://other/system
+virt_type = qemu
+images_type = lvm
+images_type_mapping = qcow2:qcow2,
+    RAW : flat
+images_volume_group = vg0
+[image_cache]
+max_bytes = 1.5G
+[compute]
+image_type_exclude_list = vmdk, VHDX
+report_converted_image_types = false
+""")
+    )
+    selection = settings.libvirt.selection
+    assert selection.images_type is ImagesType.LVM
+    assert selection.mapping == {
+        ImageFormat.QCOW2: Backend.QCOW2,
+        ImageFormat.RAW: Backend.RAW,
+    }
+    assert not selection.use_cow_images
+    assert not selection.force_raw_images
+    assert settings.libvirt.connection_uri == "qemu+ssh://other/system"
+    assert settings.libvirt.virt_type is VirtTypeOption.QEMU
+    assert settings.libvirt.volume_group == "vg0"
+    assert settings.image_cache.max_bytes == 3 * GiB // 2
+    assert settings.compute.image_type_exclude_list == {ImageFormat.VMDK, ImageFormat.VHDX}
+    assert not settings.compute.report_converted_image_types
+
+
+def test_paths_follow_the_options_that_they_are_made_of(write: Write) -> None:
+    settings = loaded(
+        write("[DEFAULT]\nstate_path = /srv/m\n[image_cache]\nsubdirectory_name = base\n")
+    )
+    assert settings.instances_path == Path("/srv/m/instances")
+    assert settings.libvirt.pools.base_images.path == Path("/srv/m/instances/base")
+    assert settings.libvirt.pools.disks.path == Path("/srv/m/instances/disks")
+
+
+def test_novas_old_places_of_options_are_read(write: Write) -> None:
+    settings = loaded(write("[DEFAULT]\nimage_cache_manager_interval = 60\n"))
+    assert settings.image_cache.manager_interval == 60
+
+
+def test_of_two_files_the_last_one_rules(write: Write) -> None:
+    first = write("[libvirt]\nvirt_type = kvm\nimages_type = raw\n", "first.conf")
+    second = write("[libvirt]\nvirt_type = qemu\n", "second.conf")
+    settings = config.load([first, second])
+    assert settings.libvirt.virt_type is VirtTypeOption.QEMU
+    assert settings.libvirt.selection.images_type is ImagesType.RAW
+
+
+def test_an_environment_variable_beats_the_file(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OS_LIBVIRT__VIRT_TYPE", "qemu")
+    path = write("[libvirt]\nvirt_type = kvm\n")
+    assert loaded(path).libvirt.virt_type is VirtTypeOption.QEMU
+    origins = {each.name: each.origin for each in config.shown(config.read([path]))}
+    assert origins["virt_type"] == "environment variable OS_LIBVIRT__VIRT_TYPE"
+
+
+# The alias
+
+
+@pytest.mark.parametrize(
+    "name", ["filter_hosts_by_image_type_support", "query_placement_for_image_type_support"]
+)
+def test_b33_the_filter_has_two_names(write: Write, name: str) -> None:
+    on = loaded(write(f"[scheduler]\n{name} = true\n")).scheduler
+    assert on.filter_hosts_by_image_type_support
+
+
+def test_b33_the_two_names_may_not_contradict_each_other(write: Write) -> None:
+    found = problems(
+        write(
+            "[scheduler]\nfilter_hosts_by_image_type_support = false\n"
+            "query_placement_for_image_type_support = true\n"
+        )
+    )
+    assert "says the opposite" in found["[scheduler] filter_hosts_by_image_type_support"]
+
+
+# Pools
+
+
+def test_b17_a_disks_name_chooses_its_pool_the_most_exact_first(write: Write) -> None:
+    pools = loaded(
+        write("""
+[libvirt]
+pool_by_disk_name = disk.*:slow, disk.data*:fast, disk.swap:fast, disk.config:nova-disks-pool
+pool_paths = fast:/srv/fast, slow:/srv/slow
+""")
+    ).libvirt.pools
+    assert list(pools.by_disk_name) == ["disk.config", "disk.swap", "disk.data*", "disk.*"]
+    assert pools.by_disk_name["disk.swap"] == DirectoryPool(name="fast", path=Path("/srv/fast"))
+    assert pools.by_disk_name["disk.*"] == DirectoryPool(name="slow", path=Path("/srv/slow"))
+    assert pools.by_disk_name["disk.config"] == pools.disks
+
+
+@pytest.mark.parametrize(
+    ("text", "option", "reason"),
+    [
+        ("pool_by_disk_name = disk.swop:x", "pool_by_disk_name", "'disk.swop' can never be"),
+        ("pool_by_disk_name = swap*:x", "pool_by_disk_name", "'swap*' can never be"),
+        ("pool_by_disk_name = disk.swap", "pool_by_disk_name", "'disk.swap' is not of the form"),
+        ("pool_by_disk_name = disk:a, disk:b", "pool_by_disk_name", "both 'a' and 'b'"),
+        ("pool_by_disk_name = disk:a,", "pool_by_disk_name", "'' is not of the form"),
+        ("pool_by_disk_name = disk:a", "pool_by_disk_name", "pool 'a' has no directory"),
+        ("pool_paths = a:/x", "pool_paths", "pool_by_disk_name does not name pool 'a'"),
+        ("pool_paths = a:x", "pool_paths", "'x' is not an absolute path"),
+        ("disks_pool = a/b", "disks_pool", "'a/b' cannot be the name of a storage pool"),
+        ("disks_pool_path = x", "disks_pool_path", "'x' is not an absolute path"),
+        ("disks_pool = nova-base-images-pool", "storage pools", "two pools have the name"),
+        ("disks_pool_path = $base_images_pool_path", "storage pools", "have the directory"),
+    ],
+)
+def test_b17_pools_that_cannot_be_meant(write: Write, text: str, option: str, reason: str) -> None:
+    found = problems(write(f"[libvirt]\n{text}\n"))
+    assert list(found) == [f"[libvirt] {option}"]
+    assert reason in found[f"[libvirt] {option}"]
+
+
+@pytest.mark.parametrize(
+    "role",
+    ["disk", "disk.local", "disk.eph0", "disk.swap", "disk.config", "disk.data-home", "kernel"],
+)
+def test_b17_every_name_of_a_disk_is_accepted(write: Write, role: str) -> None:
+    text = f"[libvirt]\npool_by_disk_name = {role}:p\npool_paths = p:/p\n"
+    assert list(loaded(write(text)).libvirt.pools.by_disk_name) == [role]
+
+
+# Flavours
+
+
+def test_flavours_are_groups_of_their_own(write: Write) -> None:
+    flavors = loaded(
+        write("""
+[flavor:Large One]
+vcpus = 4
+memory = 8G
+disk = 40
+swap = 512
+[flavor:tiny]
+""")
+    ).flavors
+    assert flavors["Large One"] == Flavor(
+        name="Large One", vcpus=4, memory=8 * GiB, disk=40 * GiB, swap=512 * MiB
+    )
+    assert flavors["tiny"] == Flavor(name="tiny")
+    assert "small" in flavors
+
+
+def test_a_flavour_of_the_file_replaces_the_built_in_one(write: Write) -> None:
+    assert loaded(write("[flavor:small]\nvcpus = 2\n")).flavors["small"].vcpus == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "option", "reason"),
+    [
+        ("[flavor:x]\nvcpus = 0", "[flavor:x] vcpus", "greater than or equal to 1"),
+        ("[flavor:x]\nmemory = much", "[flavor:x] memory", "'much' is not a size"),
+        ("[flavor:x]\nmemory = 0", "[flavor:x] memory", "without memory"),
+        ("[flavor:x]\nram = 1G", "[flavor:x] ram", "vcpus, memory, disk, ephemeral, swap"),
+        ("[flavor:a/b]", "[flavor:a/b]", "'a/b' cannot be the name of a flavour"),
+    ],
+)
+def test_flavours_that_cannot_be_meant(write: Write, text: str, option: str, reason: str) -> None:
+    assert reason in problems(write(f"{text}\n"))[option]
+
+
+# Errors
+
+
+def test_b9_every_error_is_reported_at_once_with_option_file_and_what_is_allowed(
+    write: Write,
+) -> None:
+    path = write("""
+[DEFAULT]
+use_cow_images = maybe
+template_image_handler = magic
+[libvirt]
+images_type = zfs
+images_type_mapping = qcow2:zfs
+virt_type = lxc
+[image_cache]
+max_bytes = much
+[compute]
+image_type_exclude_list = floppy
+""")
+    assert set(problems(path)) == {
+        "[DEFAULT] use_cow_images",
+        "[DEFAULT] template_image_handler",
+        "[libvirt] images_type",
+        "[libvirt] images_type_mapping",
+        "[libvirt] virt_type",
+        "[image_cache] max_bytes",
+        "[compute] image_type_exclude_list",
+    }
+    with pytest.raises(BadConfiguration) as refusal:
+        config.load([path])
+    lines = str(refusal.value).splitlines()
+    assert all(f" in {path}: " in line for line in lines)
+    assert any("libvirt-storage" in line for line in lines if "images_type in" in line)
+    assert any("backends: raw, qcow2" in line for line in lines)
+    assert refusal.value.exit_code == 2
+
+
+def test_b7_a_trailing_comma_in_a_file_is_an_error(write: Write) -> None:
+    found = problems(write("[libvirt]\nimages_type_mapping = raw:raw,\n"))
+    assert "empty entry" in found["[libvirt] images_type_mapping"]
+
+
+@pytest.mark.parametrize(
+    ("text", "option"),
+    [
+        ("images_type = lvm", "images_volume_group"),
+        ("images_type_mapping = raw:lvm", "images_volume_group"),
+        ("images_type = rbd", "images_rbd_pool"),
+        ("images_type_mapping = vmdk:rbd", "images_rbd_pool"),
+    ],
+)
+def test_b9_a_backend_that_is_named_must_be_configured(
+    write: Write, text: str, option: str
+) -> None:
+    assert list(problems(write(f"[libvirt]\n{text}\n"))) == [f"[libvirt] {option}"]
+    assert loaded(write(f"[libvirt]\n{text}\n{option} = x\n"))
+
+
+def test_b40_an_unknown_handler_is_refused_and_the_choices_are_listed(write: Write) -> None:
+    found = problems(write("[DEFAULT]\ntemplate_image_handler = magic\n"))
+    assert found == {
+        "[DEFAULT] template_image_handler": "there is no handler 'magic' (handlers: downloading)"
+    }
+
+
+def test_alone_there_are_no_disks_outside_of_pools(write: Write) -> None:
+    found = problems(write("[libvirt]\nuse_storage_pools = false\n"))
+    assert "makes no disks outside of storage pools" in found["[libvirt] use_storage_pools"]
+
+
+@pytest.mark.parametrize("value", ["$nowhere/x", "$instances_path/x", "$state_path"])
+def test_a_dollar_that_leads_nowhere_is_reported_once(write: Write, value: str) -> None:
+    found = problems(write(f"[DEFAULT]\nstate_path = {value}\n"))
+    assert found == {"[DEFAULT] state_path": "a $name in it does not exist or leads back to it ()"}
+
+
+def test_a_wrong_environment_variable_is_named(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OS_LIBVIRT__DISKS_POOL_PATH", "$nowhere")
+    monkeypatch.setenv("OS_LIBVIRT__VIRT_TYPE", "lxc")
+    assert list(problems(write("[libvirt]\nvirt_type = kvm\n"))) == [
+        "[libvirt] virt_type in environment variable OS_LIBVIRT__VIRT_TYPE",
+        "[libvirt] disks_pool_path in environment variable OS_LIBVIRT__DISKS_POOL_PATH",
+    ]
+
+
+def test_a_wrong_default_is_never_let_through() -> None:
+    conf = cfg.ConfigOpts()
+    conf.register_opt(cfg.StrOpt("state_path", default="here"))
+    conf([], default_config_files=[])
+    with pytest.raises(BadConfiguration, match=r"\[DEFAULT\] state_path: 'here' is not"):
+        config.settings_from(conf)
+
+
+def test_a_relative_path_is_reported_where_it_was_set_and_nowhere_else(write: Write) -> None:
+    found = problems(write("[DEFAULT]\nstate_path = here\n"))
+    assert found == {"[DEFAULT] state_path": "'here' is not an absolute path ()"}
+
+
+# Files
+
+
+def test_a_named_file_that_is_missing_is_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"millpond.conf: cannot be read: No such file"):
+        config.load([tmp_path / "millpond.conf"])
+
+
+def test_a_directory_is_no_configuration_file(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="cannot be read: Is a directory"):
+        config.load([tmp_path])
+
+
+def test_every_broken_file_is_named_with_its_line(write: Write, tmp_path: Path) -> None:
+    first = write("[libvirt]\nimages_type\n", "first.conf")
+    second = write("images_type = raw\n", "second.conf")
+    third = tmp_path / "third.conf"
+    third.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(BadConfiguration) as refusal:
+        config.load([first, second, third])
+    one, two, three = str(refusal.value).splitlines()
+    assert one.startswith(f"configuration file {first}: line 2 is wrong")
+    assert two.startswith(f"configuration file {second}: line 1 is wrong")
+    assert three.startswith(f"configuration file {third}: is not text")
+
+
+def test_without_a_file_the_default_one_is_read_if_it_exists(write: Write, tmp_path: Path) -> None:
+    path = write("[libvirt]\nvirt_type = qemu\n")
+    assert config.load(default=path).libvirt.virt_type is VirtTypeOption.QEMU
+    absent = config.load([], default=tmp_path / "absent.conf")
+    assert absent.libvirt.virt_type is VirtTypeOption.AUTO
+
+
+# Typing errors
+
+
+@pytest.mark.parametrize(
+    ("text", "option", "advice"),
+    [
+        (
+            "[libvirt]\nimages_type_maping =",
+            "[libvirt] images_type_maping",
+            "images_type_mapping?",
+        ),
+        ("[libvirt]\nImages_Type = raw", "[libvirt] Images_Type", "images_type?"),
+        ("[libvirt]\nuse_cow_images = no", "[libvirt] use_cow_images", "section [DEFAULT]"),
+        ("[DEFAULT]\nimages_type = raw", "[DEFAULT] images_type", "section [libvirt]"),
+        ("[libvrit]\nimages_type = raw", "[libvrit]", "[libvirt]?"),
+        ("[default]\nuse_cow_images = no", "[default]", "[DEFAULT]?"),
+        ("[flavour:big]\nvcpus = 2", "[flavour:big]", "[flavor:big]?"),
+        ("[flavor]\nvcpus = 2", "[flavor]", "[flavor:NAME]?"),
+    ],
+)
+def test_b48_a_typing_error_is_refused_with_what_was_meant(
+    write: Write, text: str, option: str, advice: str
+) -> None:
+    found = problems(write(f"{text}\n"))
+    assert list(found) == [option]
+    assert advice in found[option]
+
+
+NOVA_CONF = """
+[DEFAULT]
+compute_driver = libvirt.LibvirtDriver
+transport_url = rabbit://user:password@host
+instance_name_template = instance-%08x
+[libvirt]
+virt_type = qemu
+live_migration_uri = qemu+ssh://%s/system
+images_rbd_glance_store_name = rbd
+hw_machine_type = x86_64=q35
+[image_cache]
+remove_unused_resized_minimum_age_seconds = 3600
+[filter_scheduler]
+weight_classes = all
+[placement]
+auth_url = http://keystone/
+"""
+
+
+def test_a_nova_conf_is_read_without_a_word_about_what_is_novas(write: Write) -> None:
+    path = write(NOVA_CONF, "nova.conf")
+    assert loaded(path).libvirt.virt_type is VirtTypeOption.QEMU
+    assert list(config.unread(config.read([path]))) == []
+
+
+def test_what_nothing_reads_is_noted_in_a_file_of_ours(write: Write) -> None:
+    path = write("[DEFAULT]\ncompute_driver = libvirt.LibvirtDriver\n")
+    assert loaded(path)
+    assert list(config.unread(config.read([path]))) == [
+        f"[DEFAULT] compute_driver in {path} is not read"
+    ]
+
+
+# Under Nova
+
+
+@pytest.fixture
+def nova(write: Write) -> Callable[[str], cfg.ConfigOpts]:
+    """A ConfigOpts on which Nova has registered options of its own (facts of Nova 34)."""
+
+    def nova(text: str) -> cfg.ConfigOpts:
+        types = ["raw", "flat", "qcow2", "lvm", "rbd", "ploop", "default"]
+        conf = cfg.ConfigOpts()
+        conf.register_opts(
+            [
+                cfg.StrOpt("state_path", default="/var/lib/nova"),
+                cfg.StrOpt("default_ephemeral_format"),
+            ]
+        )
+        conf.register_opts(
+            [
+                cfg.StrOpt("images_type", default="default", choices=types),
+                cfg.StrOpt("virt_type", default="kvm", choices=["kvm", "lxc", "qemu"]),
+                cfg.StrOpt("images_rbd_pool", default="rbd"),
+            ],
+            group="libvirt",
+        )
+        conf.register_opts(
+            [cfg.BoolOpt("query_placement_for_image_type_support", default=False)],
+            group="scheduler",
+        )
+        conf([f"--config-file={write(text, 'nova.conf')}"], default_config_files=[])
+        return conf
+
+    return nova
+
+
+def test_under_nova_its_definitions_stand(nova: Callable[[str], cfg.ConfigOpts]) -> None:
+    conf = nova("[libvirt]\nimages_type_mapping = raw:rbd\n")
+    config.register(conf)
+    config.register(conf)
+    settings = config.settings_from(conf)
+    assert settings.state_path == Path("/var/lib/nova")
+    assert settings.libvirt.virt_type is VirtTypeOption.KVM
+    assert settings.libvirt.rbd is not None
+    assert settings.libvirt.rbd.pool == "rbd"
+    assert settings.default_ephemeral_format == "ext4"
+
+
+def test_under_nova_pools_may_be_off(nova: Callable[[str], cfg.ConfigOpts]) -> None:
+    conf = nova("[libvirt]\nuse_storage_pools = false\n")
+    assert not config.settings_from(conf).libvirt.use_storage_pools
+
+
+def test_b33_under_nova_its_name_of_the_filter_works(
+    nova: Callable[[str], cfg.ConfigOpts],
+) -> None:
+    conf = nova("[scheduler]\nquery_placement_for_image_type_support = true\n")
+    assert config.settings_from(conf).scheduler.filter_hosts_by_image_type_support
+
+
+def test_under_nova_a_value_that_it_refuses_is_our_error_too(
+    nova: Callable[[str], cfg.ConfigOpts],
+) -> None:
+    with pytest.raises(BadConfiguration, match=r"\[libvirt\] images_type in .*nova.conf"):
+        config.settings_from(nova("[libvirt]\nimages_type = libvirt-storage\n"))
+    with pytest.raises(BadConfiguration, match="no 'lxc' guests"):
+        config.settings_from(nova("[libvirt]\nvirt_type = lxc\n"))
+
+
+# What people see
+
+
+def test_the_sample_changes_nothing_and_names_every_option(write: Write) -> None:
+    sample = config.sample()
+    assert loaded(write(sample)) == loaded(write(""))
+    for group, options in config.list_opts():
+        assert f"[{group}]" in sample
+        for option in options:
+            assert f"\n#{option.name} =" in sample
+
+
+def test_the_sample_without_its_comment_signs_is_valid(write: Write) -> None:
+    lines = [line.lstrip("#") for line in config.sample().splitlines()]
+    options = [line.strip() for line in lines if not line.startswith(" ") or line[1:2] == "["]
+    assert loaded(write("\n".join(options))) == loaded(write("[flavor:NAME]\n"))
+
+
+def test_every_option_has_a_line_on_the_page_about_configuration() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text("utf-8")
+    for group, options in config.list_opts():
+        for option in options:
+            assert f"`{option.name}`" in page, f"[{group}] {option.name}"
+
+
+def test_secrets_are_masked(write: Write) -> None:
+    path = write("[libvirt]\nrbd_secret_uuid = 5c0d2a6e-secret\n")
+    shown = {each.name: each for each in config.shown(config.read([path]))}
+    assert shown["rbd_secret_uuid"].value == "****"
+    assert shown["rbd_secret_uuid"].origin == str(path)
+
+
+def run(path: Path, *words: str) -> Result:
+    return CliRunner().invoke(app, list(words), obj=Invocation(config_files=(path,)))
+
+
+def test_config_check_says_what_the_configuration_comes_down_to(write: Write) -> None:
+    path = write("[libvirt]\nimages_type_mapping = qcow2:qcow2, raw:flat\n[DEFAULT]\nx = y\n")
+    result = run(path, "check")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        f"configuration is valid: {path}",
+        "  host qemu:///system, virt_type auto",
+        "  templates in nova-base-images-pool at /var/lib/millpond/instances/_base, "
+        "disks in nova-disks-pool at /var/lib/millpond/instances/disks",
+        "  images by format: qcow2:qcow2, raw:raw, others:qcow2",
+        f"  note: [DEFAULT] x in {path} is not read",
+    ]
+
+
+def test_config_check_leaves_errors_to_the_program(write: Write) -> None:
+    result = run(write("[libvirt]\nimages_type = zfs\n"), "check")
+    assert isinstance(result.exception, BadConfiguration)
+    assert result.stdout == ""
+
+
+def test_config_show_shows_values_and_origins_even_of_a_wrong_file(write: Write) -> None:
+    path = write("[libvirt]\nimages_type = zfs\nvirt_type = kvm\n[flavor:big]\nvcpus = 8\n")
+    shown = {
+        (each["group"], each["name"]): (each["value"], each["origin"])
+        for each in json.loads(run(path, "show", "--json").stdout)
+    }
+    assert shown["libvirt", "virt_type"] == ("kvm", str(path))
+    assert shown["libvirt", "images_type"] == ("not valid", str(path))
+    assert shown["DEFAULT", "use_cow_images"] == ("true", "default")
+    assert shown["flavor:big", "vcpus"] == ("8", str(path))
+    assert "virt_type" in run(path, "show").stdout
+
+
+def test_config_sample_prints_the_sample(write: Write) -> None:
+    assert run(write(""), "sample").stdout == config.sample()
