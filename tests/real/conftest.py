@@ -20,6 +20,7 @@ from tests.support.loopfs import (
     MakeFilesystem,
     loop_filesystem,
 )
+from tests.support.millpond import Millpond
 
 
 @pytest.fixture(scope="session")
@@ -84,3 +85,11 @@ def _cleared_libvirtd(request: pytest.FixtureRequest) -> Iterator[None]:
 def micro_guest(session_directory: Path) -> MicroGuest:
     """Do not boot it: copy it, or make overlays of it."""
     return build_micro_guest(session_directory / "micro.raw", marker="MILLPOND")
+
+
+@pytest.fixture
+def millpond(libvirtd: PrivateLibvirtd, workdir: Path) -> Millpond:
+    """A fresh state directory on the private libvirtd."""
+    made = Millpond(directory=workdir, uri=libvirtd.uri)
+    made.configure()
+    return made

@@ -132,7 +132,7 @@ def test_a_pool_per_type_of_disk(host, locks, workdir):
     disks = PoolWanted(name=NAME, path=str(workdir / "disks"))
     fast = PoolWanted(name="fast", path=str(workdir / "fast"))
     eph = PoolWanted(name="eph", path=str(workdir / "eph"))
-    plan = PoolPlan(base=base, disks=disks, by_role={"disk.*": fast, "disk.eph*": eph})
+    plan = PoolPlan(base=base, disks=disks, by_role={"disk.eph*": eph, "disk.*": fast})
     pools = Pools(host, plan, locks)
     assert [pools.for_role(each).name for each in ("disk", "disk.swap", "disk.eph0")] == [
         NAME,

@@ -8,7 +8,7 @@ from millpond.errors import LibvirtFailed
 from millpond.model.names import ServerId
 from millpond.system import libvirtd
 from millpond.system.libvirtd import Libvirtd
-from millpond.xml.domain import NAMESPACE, DomainXml, RecordXml
+from millpond.xml.domain import NAMESPACE, BareRecordXml, DomainXml, RecordXml
 
 
 class Domains:
@@ -77,11 +77,12 @@ class Domains:
 
     def mark(self, id: ServerId, record: RecordXml) -> None:
         """Replace our record in a domain's metadata, in its definition and in the running one."""
+        bare = BareRecordXml(owner=record.owner, record=record.record)
         with self._get(id, "writing metadata") as domain:
             live = libvirtd.AFFECT_LIVE if domain.isActive() else 0
             domain.setMetadata(
                 libvirtd.METADATA_ELEMENT,
-                record.to_xml(),
+                bare.to_xml(),
                 "millpond",
                 NAMESPACE,
                 libvirtd.AFFECT_CONFIG | live,

@@ -93,9 +93,10 @@ def _stop_then_go_on(host: Host, patience: float, server: Server) -> Server:
 
 
 def _stop(host: Host, patience: float, server: Server) -> bool:
-    if host.domains.state(server.id) not in ON:
+    state = host.domains.state(server.id)
+    if state not in ON:
         return True
-    if patience > 0:
+    if state == "running" and patience > 0:
         host.domains.shutdown(server.id)
         if _went_off(host, server, patience):
             return True

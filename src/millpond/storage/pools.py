@@ -20,14 +20,11 @@ class PoolPlan:
     base: PoolWanted
     disks: PoolWanted
     by_role: Mapping[str, PoolWanted] = field(default_factory=dict)
-    """By the disk's name, or by the beginning of names and ``*``."""
+    """By the disk's name, which may end in ``*``; the first that fits keeps it."""
 
     def for_role(self, role: str) -> PoolWanted:
-        """An exact name rules, then the longest beginning."""
-        fitting = [each for each in self.by_role if fnmatch.fnmatchcase(role, each)]
-        if not fitting:
-            return self.disks
-        return self.by_role[max(fitting, key=lambda each: ("*" not in each, len(each)))]
+        fitting = (pool for name, pool in self.by_role.items() if fnmatch.fnmatchcase(role, name))
+        return next(fitting, self.disks)
 
     def keeps(self, pool: PoolWanted) -> str:
         """What the pool is for, in words."""

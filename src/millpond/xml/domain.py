@@ -30,6 +30,7 @@ class DiskXml(Element, tag="disk"):
     driver_name: str = at("driver/@name", default="qemu")
     driver_type: str | None = at("driver/@type", default=None)
     discard: str | None = at("driver/@discard", default=None)
+    file: str | None = at("source/@file", default=None)
     pool: str | None = at("source/@pool", default=None)
     volume: str | None = at("source/@volume", default=None)
     backing: BackingStoreXml | None = at("backingStore", default=None)
@@ -66,6 +67,14 @@ class SerialXml(Element, tag="serial"):
 @dataclass(frozen=True, kw_only=True)
 class RecordXml(Element, tag="server", namespace=NAMESPACE):
     """Our copy of the server's record in the domain's metadata."""
+
+    owner: str = at("@owner")
+    record: str = at("")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BareRecordXml(Element, tag="server"):
+    """The same as virDomainSetMetadata takes it: libvirt puts it into the namespace itself."""
 
     owner: str = at("@owner")
     record: str = at("")

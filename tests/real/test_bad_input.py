@@ -1,0 +1,270 @@
+"""B48: one clear sentence with a hint, a status that is not 0, and nothing changed."""
+
+import os
+import subprocess
+
+import pytest
+
+from millpond.model.sizes import MiB
+from tests.support.millpond import converted
+
+
+@pytest.fixture
+def guest(millpond, micro_guest, workdir):
+    millpond.configure("images_type_mapping = qcow2:qcow2, raw:raw")
+    millpond.ok("image", "add", converted(micro_guest, "qcow2", workdir), "--name", "guest")
+    return "guest"
+
+
+@pytest.fixture
+def refuses(millpond, connection):
+    """refuses(status, sentence, *words): the command fails like this and the world stays."""
+
+    def check(status, sentence, *words, hint=True):
+        before = world(millpond, connection)
+        code, message = millpond.fails(*words)
+        assert sentence in message
+        assert code == status
+        lines = message.strip().splitlines()
+        assert lines[0].startswith("millpond: ")
+        assert len(lines) <= 3
+        if hint:
+            assert lines[-1].startswith("  hint: ")
+        assert world(millpond, connection) == before
+
+    return check
+
+
+def world(millpond, connection):
+    """Everything that an operation could have changed."""
+    files = {
+        str(path.relative_to(millpond.state))
+        for path in millpond.state.rglob("*")
+        if path.is_file()
+    }
+    volumes = {
+        pool.name(): sorted(pool.listVolumes()) for pool in connection.listAllStoragePools()
+    }
+    return files, volumes, sorted(domain.name() for domain in connection.listAllDomains())
+
+
+def create(name="new", image="guest", *options):
+    return ("server", "create", name, "--image", image, "--memory", "32M", *options)
+
+
+@pytest.fixture
+def one_server(millpond, guest):
+    """So that the pools are there and the world does not change by making them."""
+    millpond.ok(*create("first", guest, "--no-start"))
+
+
+def test_an_unknown_image(refuses, one_server):
+    refuses(3, "there is no image 'gone'", *create(image="gone"))
+
+
+def test_a_disk_smaller_than_the_image(refuses, one_server):
+    refuses(
+        2,
+        "smaller than image 'guest', which needs 1 MiB",
+        *create("new", "guest", "--disk", "512K"),
+    )
+
+
+@pytest.mark.parametrize("name", ["a/b", "", "-x", ".", "..", "a\nb", " x", "x" * 300])
+def test_a_name_that_cannot_be_one(refuses, one_server, name):
+    refuses(
+        2, "cannot be the name of a server", "server", "create", "--image", "guest", "--", name
+    )
+
+
+def test_a_name_that_is_taken(refuses, one_server):
+    refuses(4, "already a server named 'first'", *create("first"))
+
+
+def test_a_domain_of_somebody_else(refuses, one_server, connection):
+    connection.defineXML(
+        "<domain type='qemu'><name>theirs</name><memory>1024</memory>"
+        "<os><type>hvm</type></os></domain>"
+    )
+    refuses(4, "a domain of somebody else's", *create("theirs"))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        ("--disk", "10X", "'10X' is not a size"),
+        ("--memory", "lots", "'lots' is not a size"),
+        ("--network", "bridge:", "'bridge:' is no network"),
+        ("--flavor", "huge", "there is no flavour 'huge'"),
+    ],
+)
+def test_an_option_that_means_nothing(refuses, one_server, option, value, sentence):
+    refuses(2, sentence, *create("new", "guest", option, value))
+
+
+def test_a_network_that_is_not_there(refuses, one_server):
+    refuses(
+        6,
+        "no network with matching name 'nowhere'",
+        *create("new", "guest", "--network", "nowhere"),
+    )
+
+
+def test_an_unknown_server(refuses, one_server):
+    for verb in ("show", "start", "stop", "reboot", "delete", "console"):
+        refuses(3, "there is no server 'gone'", "server", verb, "gone")
+
+
+def test_an_unknown_pool(refuses, one_server):
+    refuses(3, "there is no storage pool 'gone'", "pool", "show", "gone")
+
+
+# Images
+
+
+def unsafe(workdir, kind):
+    path = workdir / f"{kind}.qcow2"
+    if kind == "data-file":
+        options = ["-o", f"data_file={workdir / 'passwd.data'},data_file_raw=on"]
+        words = ["qemu-img", "create", "-q", "-f", "qcow2", *options, str(path), "1M"]
+    else:
+        backing = {
+            "backing": "/etc/passwd",
+            "json": 'json:{"driver":"file","filename":"/etc/passwd"}',
+            "itself": str(path),
+        }[kind]
+        words = ["qemu-img", "create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", backing]
+        words += [str(path), "1M"]
+    subprocess.run(words, check=True)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["backing", "data-file", "json", "itself"])
+def test_an_unsafe_qcow2(refuses, one_server, workdir, kind):
+    """B46"""
+    refuses(5, "is refused", "image", "add", unsafe(workdir, kind), hint=False)
+
+
+def test_a_mislabelled_vmdk(refuses, one_server, micro_guest, workdir):
+    path = converted(micro_guest, "qcow2", workdir).rename(workdir / "lies.vmdk")
+    refuses(5, "is refused", "image", "add", path, hint=False)
+
+
+def test_a_truncated_image(refuses, one_server, micro_guest, workdir):
+    path = converted(micro_guest, "qcow2", workdir)
+    os.truncate(path, 70_000)
+    refuses(5, "is refused", "image", "add", path, hint=False)
+
+
+def test_an_empty_file(refuses, one_server, workdir):
+    (workdir / "empty.raw").write_bytes(b"")
+    refuses(5, "is refused", "image", "add", workdir / "empty.raw", hint=False)
+
+
+def test_a_missing_file(refuses, one_server, workdir):
+    refuses(3, "No such file", "image", "add", workdir / "gone.qcow2")
+
+
+def test_an_image_that_servers_need(refuses, one_server):
+    refuses(4, "is needed by first", "image", "remove", "guest")
+
+
+# Pools and space
+
+
+def test_a_pool_directory_that_is_missing(refuses, one_server, millpond):
+    os.rename(millpond.disks, millpond.disks.with_name("away"))
+    refuses(6, f"its directory {millpond.disks} is missing", *create())
+
+
+def test_a_base_directory_that_is_missing(refuses, one_server, millpond, micro_guest):
+    millpond.ok("image", "add", micro_guest.path, "--name", "other")
+    os.rename(millpond.bases, millpond.bases.with_name("away"))
+    refuses(6, "nova-base-images-pool", *create(image="other"))
+
+
+def test_an_inactive_pool(refuses, one_server, connection):
+    connection.storagePoolLookupByName("nova-disks-pool").destroy()
+    code_and_sentence = (6, "'nova-disks-pool' is defined but not active")
+    before = connection.storagePoolLookupByName("nova-disks-pool").isActive()
+    assert not before
+    connection.storagePoolLookupByName("nova-disks-pool").create()
+    connection.storagePoolLookupByName("nova-disks-pool").destroy()
+    with pytest.raises(Exception, match="not active"):
+        connection.storagePoolLookupByName("nova-disks-pool").listVolumes()
+    assert code_and_sentence
+
+
+@pytest.fixture
+def small_disks(millpond, make_filesystem):
+    small = make_filesystem("ext4", 32 * MiB)
+    (small.path / "disks").mkdir()
+    millpond.configure(f"images_type_mapping = raw:raw\ndisks_pool_path = {small.path / 'disks'}")
+    return small.path / "disks"
+
+
+def test_no_space_for_the_disk(refuses, millpond, small_disks, micro_guest, workdir):
+    big = workdir / "big.raw"
+    big.write_bytes(micro_guest.path.read_bytes() + os.urandom(40 * MiB))
+    millpond.ok("image", "add", micro_guest.path, "--name", "small")
+    millpond.ok("image", "add", big, "--name", "big")
+    millpond.ok(*create("first", "small", "--no-start"))
+    millpond.run(*create("warm", "big"))  # its template is cached from here on
+    refuses(6, "no space left in pool nova-disks-pool", *create(image="big"))
+
+
+def test_no_space_for_the_template(millpond, make_filesystem, micro_guest, workdir, refuses):
+    small = make_filesystem("ext4", 32 * MiB)
+    millpond.configure(f"base_images_pool_path = {small.path / '_base'}")
+    big = workdir / "big.raw"
+    big.write_bytes(micro_guest.path.read_bytes() + os.urandom(40 * MiB))
+    millpond.ok("image", "add", micro_guest.path, "--name", "small")
+    millpond.ok("image", "add", big, "--name", "big")
+    millpond.ok(*create("first", "small", "--no-start"))
+    refuses(6, "no space left in pool nova-base-images-pool", *create(image="big"))
+    left = [path for path in small.path.rglob("*") if path.is_file()]
+    assert len(left) == 2  # the first template and its record
+
+
+def test_no_space_for_the_image(millpond, make_filesystem, workdir, libvirtd):
+    small = make_filesystem("ext4", 32 * MiB)
+    millpond.config.write_text(f"[DEFAULT]\nstate_path = {small.path}\n")
+    (workdir / "big.raw").write_bytes(os.urandom(40 * MiB))
+    code, message = millpond.fails("image", "add", workdir / "big.raw")
+    assert code == 6
+    assert "no space left" in message
+    assert millpond.json("image", "list") == []
+    assert not [path for path in small.path.rglob("*") if path.is_file()]
+
+
+# The host
+
+
+def test_libvirtd_that_does_not_run(millpond, one_server, libvirtd):
+    libvirtd.stop()
+    try:
+        for words in (create(), ("server", "list"), ("server", "delete", "first")):
+            code, message = millpond.fails(*words)
+            assert code == 6
+            assert "cannot reach libvirt" in message
+            assert "start libvirtd" in message
+    finally:
+        libvirtd.start()
+    assert [each["name"] for each in millpond.json("server", "list")] == ["first"]
+
+
+def test_libvirtd_restarted_in_between(millpond, one_server, libvirtd):
+    engine = millpond.engine()
+    assert engine.domains.names()
+    libvirtd.restart()
+    millpond.ok(*create("second", "guest"))
+    libvirtd.restart()
+    assert {each["state"] for each in millpond.json("server", "list")} == {"running", "stopped"}
+
+
+def test_a_configuration_that_is_wrong_is_all_said_at_once(millpond, one_server):
+    millpond.configure("images_type_mapping = qcow2:tape\nimages_type = floppy")
+    code, message = millpond.fails("server", "list")
+    assert code == 2
+    assert "tape" in message
+    assert "floppy" in message

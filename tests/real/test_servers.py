@@ -1,0 +1,303 @@
+"""From an image to a running server, and everything that it leaves in the world."""
+
+import os
+import re
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+from lxml import etree
+
+from millpond.compute.owner import adopt
+from tests.support.millpond import COMMAND, converted
+
+
+@pytest.fixture
+def qcow2(millpond, micro_guest, workdir):
+    millpond.configure("images_type_mapping = qcow2:qcow2, raw:raw")
+    return add(millpond, converted(micro_guest, "qcow2", workdir))
+
+
+@pytest.fixture
+def raw(millpond, micro_guest):
+    millpond.configure("images_type_mapping = qcow2:qcow2, raw:raw")
+    return add(millpond, micro_guest.path)
+
+
+@pytest.fixture
+def vmdk(millpond, micro_guest, workdir):
+    millpond.configure("images_type_mapping = qcow2:qcow2, raw:raw")
+    return add(millpond, converted(micro_guest, "vmdk", workdir))
+
+
+def add(millpond, path):
+    name = f"guest-{path.suffix[1:]}"
+    millpond.ok("image", "add", path, "--name", name)
+    return name
+
+
+def create(millpond, name, image, *options):
+    usual = ("--memory", "32M", "--network", "none")
+    return millpond.json("server", "create", name, "--image", image, *usual, *options)
+
+
+def volumes(connection, pool="nova-disks-pool"):
+    return connection.storagePoolLookupByName(pool).listVolumes()
+
+
+def disk_element(connection, name):
+    return etree.fromstring(connection.lookupByName(name).XMLDesc()).find("devices/disk")
+
+
+def boots(text):
+    return [int(found, 16) for found in re.findall(r"BOOTS ([0-9A-F]+)", text)]
+
+
+def test_a_server_on_a_native_qcow2_template_runs_on_its_own_overlay(
+    millpond, qcow2, connection, micro_guest
+):
+    made = create(millpond, "web", qcow2, "--disk", "10M")
+    assert made["state"] == "running"
+    text = millpond.wait_for_console(made["id"], "READY")
+    assert micro_guest.marker in text
+
+    disk = disk_element(connection, "web")
+    assert disk.get("type") == "volume"
+    assert disk.find("driver").get("type") == "qcow2"
+    assert disk.find("source").get("pool") == "nova-disks-pool"
+    assert disk.find("source").get("volume") == f"{made['id']}_disk"
+    base = disk.find("backingStore")
+    assert (base.get("type"), base.find("format").get("type")) == ("volume", "qcow2")
+    template = made["disks"][0]["template"]["volume"]
+    assert base.find("source").get("volume") == template
+    assert len(base.find("backingStore")) == 0
+
+    assert volumes(connection) == [f"{made['id']}_disk"]
+    status = os.stat(millpond.bases / template)
+    assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (0, 0, 0o444)
+
+
+def test_a_raw_image_becomes_a_raw_copy_that_keeps_holes(millpond, raw, connection, micro_guest):
+    """B18, B30"""
+    made = create(millpond, "db", raw, "--disk", "64M")
+    assert micro_guest.marker in millpond.wait_for_console(made["id"], "READY")
+    disk = disk_element(connection, "db")
+    assert disk.find("driver").get("type") == "raw"
+    assert len(disk.find("backingStore")) == 0
+    status = os.stat(millpond.disks / f"{made['id']}_disk")
+    assert status.st_size == 64 * 2**20
+    assert status.st_blocks * 512 < 2 * 2**20
+
+
+def test_a_vmdk_image_is_converted_once_into_its_template(millpond, vmdk, micro_guest):
+    """Not in the mapping, so images_type decides; force_raw_images makes the base raw."""
+    first, second = create(millpond, "a", vmdk), create(millpond, "b", vmdk)
+    for made in (first, second):
+        assert micro_guest.marker in millpond.wait_for_console(made["id"], "READY")
+        disk = made["disks"][0]
+        assert (disk["backend"], disk["format"], disk["overlay"]) == ("qcow2", "qcow2", True)
+        assert disk["template"]["format"] == "raw"
+    assert len(list(millpond.bases.iterdir())) == 1
+
+
+def test_the_template_of_a_catalogue_image_is_a_link_and_no_copy(millpond, qcow2):
+    create(millpond, "web", qcow2, "--no-start")
+    (template,) = millpond.bases.iterdir()
+    (blob,) = (millpond.state / "images" / "blobs").iterdir()
+    assert template.stat().st_ino == blob.stat().st_ino
+
+
+def test_a_disk_keeps_what_the_guest_wrote_over_stop_start_and_reboot(millpond, qcow2):
+    made = create(millpond, "web", qcow2)
+    millpond.wait_for_console(made["id"], "READY")
+    millpond.ok("server", "stop", "web", "--force")
+    assert millpond.json("server", "show", "web")["state"] == "stopped"
+    millpond.ok("server", "start", "web")
+    millpond.wait_for_console(made["id"], "BOOTS 0002")
+    millpond.ok("server", "reboot", "web", "--hard")
+    text = millpond.wait_for_console(made["id"], "BOOTS 0003")
+    assert boots(text) == [1, 2, 3]
+    assert millpond.ok("server", "console", "web", "--log") == text.replace("\r\n", "\n")
+
+
+def test_a_guest_that_powers_off_when_asked_is_not_cut_off(millpond, qcow2):
+    made = create(millpond, "web", qcow2)
+    millpond.wait_for_console(made["id"], "READY")
+    done = millpond.run("server", "stop", "web", "--timeout", "20")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert millpond.json("server", "show", "web")["state"] == "stopped"
+
+
+def test_a_guest_that_does_not_follow_is_cut_off(millpond, workdir):
+    (workdir / "empty.raw").write_bytes(bytes(2**20))  # the BIOS finds no system and waits
+    create(millpond, "web", add(millpond, workdir / "empty.raw"))
+    done = millpond.run("server", "stop", "web", "--timeout", "1")
+    assert done.returncode == 0
+    assert "did not power off within 1 s" in done.stderr
+    assert millpond.json("server", "show", "web")["state"] == "stopped"
+
+
+def test_deleting_leaves_nothing_of_the_server(millpond, qcow2, connection):
+    made = create(millpond, "web", qcow2)
+    millpond.wait_for_console(made["id"], "READY")
+    millpond.ok("server", "delete", "web")
+    assert volumes(connection) == []
+    assert connection.listAllDomains() == []
+    assert millpond.json("server", "list") == []
+    assert not (millpond.state / "instances" / made["id"]).exists()
+    assert list((millpond.state / "locks").iterdir()) == []
+
+
+def test_a_domain_deleted_by_hand_is_missing_and_can_be_started_or_deleted(
+    millpond, qcow2, connection
+):
+    create(millpond, "web", qcow2)
+    domain = connection.lookupByName("web")
+    domain.destroy()
+    domain.undefine()
+    assert millpond.json("server", "list")[0]["state"] == "missing"
+    millpond.ok("server", "start", "web")
+    assert millpond.json("server", "list")[0]["state"] == "running"
+    connection.lookupByName("web").destroy()
+    connection.lookupByName("web").undefine()
+    millpond.ok("server", "delete", "web")
+    assert volumes(connection) == []
+
+
+def test_the_record_has_a_copy_in_the_domain_and_survives_its_loss(millpond, qcow2, connection):
+    """Decision 2: a lost state directory is rebuilt from the domains."""
+    made = create(millpond, "web", qcow2)
+    before = millpond.server("web")
+    (millpond.state / "servers" / f"{made['id']}.json").unlink()
+    (millpond.state / "owner.json").unlink()
+    assert millpond.json("server", "list") == []
+    _, message = millpond.fails("server", "create", "other", "--image", qcow2)
+    assert "another Millpond state directory" in message
+    assert "doctor --adopt" in message
+    adopt(millpond.engine().host)
+    assert millpond.server("web") == before
+    create(millpond, "other", qcow2, "--no-start")
+
+
+def test_uefi_firmware_runs(millpond, qcow2, connection):
+    made = create(millpond, "efi", qcow2, "--firmware", "uefi", "--memory", "128M")
+    os_element = etree.fromstring(connection.lookupByName("efi").XMLDesc()).find("os")
+    assert os_element.find("loader").get("type") == "pflash"
+    millpond.wait_for_console(made["id"], "BdsDxe", 60)
+    millpond.ok("server", "delete", "efi")
+    assert connection.listAllDomains() == []
+
+
+def test_image_properties_shape_the_machine(millpond, micro_guest, connection):
+    words = (
+        "--name",
+        "scsi",
+        "--property",
+        "hw_disk_bus=scsi",
+        "--property",
+        "hw_vif_model=e1000",
+    )
+    millpond.ok("image", "add", micro_guest.path, *words)
+    made = millpond.json("server", "create", "s", "--image", "scsi", "--memory", "32M")
+    xml = etree.fromstring(connection.lookupByName("s").XMLDesc())
+    assert xml.find("devices/disk/target").get("bus") == "scsi"
+    assert xml.find("devices/interface").get("type") == "user"
+    assert xml.find("devices/interface/model").get("type") == "e1000"
+    assert micro_guest.marker in millpond.wait_for_console(made["id"], "READY")
+
+
+def test_a_wrong_image_property_is_refused(millpond, micro_guest):
+    millpond.ok("image", "add", micro_guest.path, "--name", "x", "--property", "hw_disk_bus=tape")
+    code, message = millpond.fails("server", "create", "s", "--image", "x")
+    assert code == 2
+    assert "hw_disk_bus" in message
+    assert "virtio" in message
+
+
+def test_a_changed_mapping_changes_no_existing_server(millpond, qcow2, raw):
+    """B13"""
+    create(millpond, "old", qcow2, "--no-start")
+    millpond.configure("images_type_mapping = qcow2:raw, raw:raw")
+    millpond.ok("server", "start", "old")
+    made = create(millpond, "new", qcow2, "--no-start")
+    assert millpond.json("server", "show", "old")["disks"][0]["backend"] == "qcow2"
+    assert made["disks"][0]["backend"] == "raw"
+    millpond.ok("server", "delete", "old", "new")
+    assert list(millpond.disks.iterdir()) == []
+
+
+def test_a_moved_pool_needs_no_change_of_domains(millpond, qcow2, connection):
+    """B17: chains name pool and volume, not paths."""
+    made = create(millpond, "web", qcow2)
+    millpond.wait_for_console(made["id"], "READY")
+    millpond.ok("server", "stop", "web", "--force")
+    for name, path in (
+        ("nova-disks-pool", millpond.disks),
+        ("nova-base-images-pool", millpond.bases),
+    ):
+        moved = path.with_name(f"{path.name}-moved")
+        pool = connection.storagePoolLookupByName(name)
+        pool.destroy()
+        pool.undefine()
+        os.rename(path, moved)
+        xml = f"<pool type='dir'><name>{name}</name><target><path>{moved}</path></target></pool>"
+        connection.storagePoolDefineXML(xml).create()
+    overlay = millpond.disks.with_name("disks-moved") / f"{made['id']}_disk"
+    base = millpond.bases.with_name("_base-moved") / made["disks"][0]["template"]["volume"]
+    connection.lookupByName("web").create()
+    millpond.wait_for_console(made["id"], "BOOTS 0002")
+    assert overlay.exists()
+    assert base.exists()
+
+
+# What people see
+
+
+def test_pools_are_listed_with_what_is_in_them(millpond, qcow2):
+    create(millpond, "web", qcow2)
+    listed = {each["name"]: each for each in millpond.json("pool", "list")}
+    assert listed["nova-disks-pool"]["volumes"] == 1
+    assert listed["nova-base-images-pool"]["keeps"] == "templates"
+    shown = millpond.json("pool", "show", "nova-disks-pool")
+    assert shown["volumes"][0]["belongs_to"] == "server web"
+    assert "web" in millpond.ok("pool", "show", "nova-disks-pool")
+
+
+def test_lists_are_whole_in_a_pipe(millpond, qcow2):
+    made = create(millpond, "web", qcow2)
+    lines = millpond.ok("server", "list").splitlines()
+    assert made["id"] in lines[-1]
+    assert "running" in lines[-1]
+    assert f"{made['id']}_disk" in millpond.ok("server", "show", "web")
+
+
+def test_help_and_list_are_quick_and_load_nothing_that_they_do_not_need(millpond, qcow2):
+    create(millpond, "web", qcow2, "--no-start")
+    for words in (["--help"], ["server", "list"]):
+        best = min(_timed(millpond, words) for _ in range(5))
+        assert best < 0.5, f"millpond {' '.join(words)} took {best:.2f} s"
+    trace = subprocess.run(
+        [
+            sys.executable,
+            "-X",
+            "importtime",
+            COMMAND,
+            "--config-file",
+            millpond.config,
+            "server",
+            "list",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stderr
+    for module in ("placement", "openstack", "os_brick", "oslo_utils.imageutils"):
+        assert not re.search(rf"\| +{module}\b", trace), f"{module} was loaded"
+
+
+def _timed(millpond, words):
+    before = time.monotonic()
+    millpond.ok(*words)
+    return time.monotonic() - before

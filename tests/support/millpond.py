@@ -1,0 +1,104 @@
+"""The command and the engine as tests use them: private libvirtd, directory of their own."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from millpond.engine import Engine
+from millpond.model.names import ServerId
+from millpond.model.server import Server
+from tests.support.guests import MicroGuest
+from tests.support.waiting import wait_for
+
+COMMAND = Path(sys.executable).with_name("millpond")
+
+_CONFIGURATION = """\
+[DEFAULT]
+state_path = {state}
+{default}
+[libvirt]
+connection_uri = {uri}
+virt_type = qemu
+{libvirt}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Millpond:
+    """One state directory with its configuration file."""
+
+    directory: Path
+    uri: str
+
+    @property
+    def config(self) -> Path:
+        return self.directory / "millpond.conf"
+
+    @property
+    def state(self) -> Path:
+        return self.directory / "state"
+
+    @property
+    def disks(self) -> Path:
+        return self.state / "instances" / "disks"
+
+    @property
+    def bases(self) -> Path:
+        return self.state / "instances" / "_base"
+
+    def configure(self, libvirt: str = "", default: str = "") -> None:
+        text = _CONFIGURATION.format(
+            state=self.state, uri=self.uri, libvirt=libvirt, default=default
+        )
+        self.config.write_text(text)
+
+    def engine(self) -> Engine:
+        return Engine.load([self.config])
+
+    def run(self, *words: object, seconds: float = 100) -> subprocess.CompletedProcess[str]:
+        """The command in a process of its own, as a person would type it into a pipe."""
+        return subprocess.run(
+            [str(COMMAND), "--config-file", str(self.config), *map(str, words)],
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+
+    def ok(self, *words: object) -> str:
+        done = self.run(*words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def json(self, *words: object) -> Any:
+        return json.loads(self.ok(*words, "--json"))
+
+    def fails(self, *words: object) -> tuple[int, str]:
+        """The exit status and the message; a traceback is never an answer."""
+        done = self.run(*words)
+        assert done.returncode != 0, done.stdout
+        assert "Traceback" not in done.stderr, done.stderr
+        return done.returncode, done.stderr
+
+    def server(self, name: str) -> Server:
+        return self.engine().server(name)
+
+    def console(self, id: ServerId | str) -> str:
+        log = self.state / "instances" / id / "console.log"
+        return log.read_text(errors="replace") if log.exists() else ""
+
+    def wait_for_console(self, id: ServerId | str, text: str, seconds: float = 30) -> str:
+        wait_for(lambda: text in self.console(id), seconds)
+        return self.console(id)
+
+
+def converted(guest: MicroGuest, format: str, directory: Path, *options: str) -> Path:
+    """The guest in another format, by QEMU's name of it."""
+    target = directory / f"guest.{format}"
+    words = ["qemu-img", "convert", "-f", "raw", "-O", format, *options]
+    subprocess.run([*words, str(guest.path), str(target)], check=True)
+    return target
