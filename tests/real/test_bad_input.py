@@ -127,16 +127,16 @@ def unsafe(workdir, kind):
     if kind == "data-file":
         options = ["-o", f"data_file={workdir / 'passwd.data'},data_file_raw=on"]
         words = ["qemu-img", "create", "-q", "-f", "qcow2", *options, str(path), "1M"]
-    else:
-        backing = {
-            "backing": "/etc/passwd",
-            "json": 'json:{"driver":"file","filename":"/etc/passwd"}',
-            "itself": str(path),
-        }[kind]
-        words = ["qemu-img", "create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", backing]
-        words += [str(path), "1M"]
-    subprocess.run(words, check=True)
-    return path
+        subprocess.run(words, check=True)
+        return path
+    backing = {
+        "backing": "/etc/passwd",
+        "json": 'json:{"driver":"file","filename":"/etc/passwd"}',
+        "itself": str(path),
+    }[kind]
+    words = ["qemu-img", "create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", backing]
+    subprocess.run([*words, str(workdir / "made"), "1M"], check=True)
+    return (workdir / "made").rename(path)
 
 
 @pytest.mark.parametrize("kind", ["backing", "data-file", "json", "itself"])
@@ -151,8 +151,8 @@ def test_a_mislabelled_vmdk(refuses, one_server, micro_guest, workdir):
 
 
 def test_a_truncated_image(refuses, one_server, micro_guest, workdir):
-    path = converted(micro_guest, "qcow2", workdir)
-    os.truncate(path, 70_000)
+    path = converted(micro_guest, "qcow2", workdir).rename(workdir / "short.qcow2")
+    os.truncate(path, 200_000)
     refuses(5, "is refused", "image", "add", path, hint=False)
 
 
@@ -183,16 +183,16 @@ def test_a_base_directory_that_is_missing(refuses, one_server, millpond, micro_g
     refuses(6, "nova-base-images-pool", *create(image="other"))
 
 
-def test_an_inactive_pool(refuses, one_server, connection):
-    connection.storagePoolLookupByName("nova-disks-pool").destroy()
-    code_and_sentence = (6, "'nova-disks-pool' is defined but not active")
-    before = connection.storagePoolLookupByName("nova-disks-pool").isActive()
-    assert not before
-    connection.storagePoolLookupByName("nova-disks-pool").create()
-    connection.storagePoolLookupByName("nova-disks-pool").destroy()
-    with pytest.raises(Exception, match="not active"):
-        connection.storagePoolLookupByName("nova-disks-pool").listVolumes()
-    assert code_and_sentence
+def test_an_inactive_pool(millpond, one_server, connection):
+    """B27: somebody stopped it; it is not started behind their back."""
+    pool = connection.storagePoolLookupByName("nova-disks-pool")
+    pool.destroy()
+    code, message = millpond.fails(*create())
+    assert code == 6
+    assert "'nova-disks-pool' is defined but not active" in message
+    assert "virsh pool-start" in message
+    assert not pool.isActive()
+    assert [each["name"] for each in millpond.json("server", "list")] == ["first"]
 
 
 @pytest.fixture

@@ -1,0 +1,168 @@
+"""kill -9 at every named step: nothing lost, nothing that lies, doctor mends what is left."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from millpond.compute import delete, power, spawn
+from millpond.compute.recover import VERBS
+from millpond.compute.request import ServerRequest
+from millpond.compute.status import status
+from millpond.model.flavor import Flavor
+from millpond.model.sizes import MiB
+from millpond.records.journal import Moment
+from millpond.templates.downloading import DownloadingTemplateImagehandler
+from millpond.templates.handler import Workshop
+from millpond.templates.store import TemplateStore
+from tests.support.millpond import converted
+
+ROOT = Path(__file__).parents[2]
+
+
+def moments(verb):
+    """Every step of a verb, just after it was written down and just after it was done."""
+    return [(step, moment) for step in VERBS[verb](None).step_names for moment in Moment]
+
+
+def moments_of_a_preparation():
+    nothing = Workshop(store=_NoStore(), images=None, users=None)
+    verb = DownloadingTemplateImagehandler(nothing).verb()
+    return [(step, moment) for step in verb.step_names for moment in Moment]
+
+
+class _NoStore:
+    pass
+
+
+@pytest.fixture
+def vmdk(millpond, micro_guest, workdir):
+    """Its template is converted: every step of a preparation has something to do."""
+    millpond.ok("image", "add", converted(micro_guest, "vmdk", workdir), "--name", "vmdk")
+    return "vmdk"
+
+
+def killed(millpond, verb, step, moment, *action):
+    words = [millpond.config, verb, step, moment, *action]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.killer", *map(str, words)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def create(millpond, name, image):
+    engine = millpond.engine()
+    request = ServerRequest(
+        name=name, image=engine.catalogue.get(image), flavor=Flavor(memory=32 * MiB)
+    )
+    return spawn.create(engine.host, request)
+
+
+def listed(millpond):
+    """What ``server list`` says."""
+    engine = millpond.engine()
+    states = engine.domains.states()
+    return {each.name: status(each, engine.records, states) for each in engine.records.all()}
+
+
+def leftovers(millpond, connection):
+    """Everything in the world that belongs to no server of the list."""
+    known = {each.id for each in millpond.engine().records.all()}
+    pool = connection.storagePoolLookupByName("nova-disks-pool")
+    pool.refresh()
+    return {
+        "volumes": [each for each in pool.listVolumes() if each.split("_")[0] not in known],
+        "domains": [
+            each.name() for each in connection.listAllDomains() if each.UUIDString() not in known
+        ],
+        "directories": [
+            each.name
+            for each in (millpond.state / "instances").iterdir()
+            if len(each.name) == 36 and each.name not in known
+        ],
+        "incoming": TemplateStore(millpond.engine().pools.base).unfinished(),
+    }
+
+
+NOTHING = {"volumes": [], "domains": [], "directories": [], "incoming": []}
+
+
+@pytest.mark.parametrize(("step", "moment"), moments("create"))
+def test_killed_in_create(millpond, vmdk, connection, step, moment):
+    create(millpond, "before", vmdk)
+    killed(millpond, "create", step, moment, "create", "victim", vmdk)
+    assert listed(millpond) == {"before": "running", "victim": f"interrupted (create: {step})"}
+    create(millpond, "after", vmdk)
+    millpond.ok("doctor", "--mend")
+    assert listed(millpond) == {"before": "running", "after": "running"}
+    assert leftovers(millpond, connection) == NOTHING
+    create(millpond, "victim", vmdk)
+
+
+@pytest.mark.parametrize(("step", "moment"), moments("create"))
+def test_killed_in_create_and_deleted_without_mending(millpond, vmdk, connection, step, moment):
+    killed(millpond, "create", step, moment, "create", "victim", vmdk)
+    engine = millpond.engine()
+    delete.delete(engine.host, engine.server("victim"))
+    assert listed(millpond) == {}
+    assert leftovers(millpond, connection) == NOTHING
+
+
+@pytest.mark.parametrize(("step", "moment"), moments("delete"))
+def test_killed_in_delete(millpond, vmdk, connection, step, moment):
+    create(millpond, "other", vmdk)
+    create(millpond, "victim", vmdk)
+    killed(millpond, "delete", step, moment, "delete", "victim")
+    assert listed(millpond) == {"other": "running", "victim": f"interrupted (delete: {step})"}
+    millpond.ok("doctor", "--mend")
+    assert listed(millpond) == {"other": "running"}
+    assert leftovers(millpond, connection) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("verb", "step", "moment"),
+    [(verb, *each) for verb in ("start", "reboot") for each in moments(verb)],
+)
+def test_killed_in_start_and_reboot(millpond, vmdk, connection, micro_guest, verb, step, moment):
+    made = create(millpond, "victim", vmdk)
+    millpond.wait_for_console(made.id, "READY")
+    if verb == "start":
+        power.stop(millpond.engine().host, made, patience=0)
+    killed(millpond, verb, step, moment, verb, "victim")
+    assert listed(millpond) == {"victim": f"interrupted ({verb}: {step})"}
+    millpond.ok("doctor", "--mend")
+    assert listed(millpond) == {"victim": "running"}
+    millpond.wait_for_console(made.id, "BOOTS 0002")
+
+
+@pytest.mark.parametrize(("step", "moment"), moments_of_a_preparation())
+def test_killed_in_the_preparation_of_a_template(
+    millpond, vmdk, connection, micro_guest, step, moment
+):
+    killed(millpond, "prepare", step, moment, "create", "victim", vmdk)
+    assert listed(millpond) == {"victim": "interrupted (create: template)"}
+    recorded = list(TemplateStore(millpond.engine().pools.base).all())
+    assert len(recorded) == (1 if (step, moment) == ("record", Moment.END) else 0)
+    made = create(millpond, "after", vmdk)
+    assert micro_guest.marker in millpond.wait_for_console(made.id, "READY")
+    millpond.ok("doctor", "--mend")
+    assert listed(millpond) == {"after": "running"}
+    assert leftovers(millpond, connection) == NOTHING
+    assert len(os.listdir(millpond.bases)) == 1
+
+
+@pytest.mark.parametrize(("step", "moment"), moments_of_a_preparation())
+def test_doctor_alone_clears_a_preparation_away(millpond, vmdk, connection, step, moment):
+    killed(millpond, "prepare", step, moment, "create", "victim", vmdk)
+    millpond.ok("doctor", "--mend")
+    assert listed(millpond) == {}
+    assert leftovers(millpond, connection) == NOTHING
+    complete = (step, moment) == ("record", Moment.END)
+    assert len(os.listdir(millpond.bases)) == (1 if complete else 0)

@@ -1,0 +1,44 @@
+"""A program that does one operation and dies by SIGKILL at a named step of it.
+
+python -m tests.support.killer CONFIG VERB STEP MOMENT create NAME IMAGE
+python -m tests.support.killer CONFIG VERB STEP MOMENT delete|start|reboot NAME
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from millpond.compute import delete, power, spawn
+from millpond.compute.request import ServerRequest
+from millpond.engine import Engine
+from millpond.model.flavor import Flavor
+from millpond.model.sizes import MiB
+from millpond.records.journal import Moment, Watch
+
+
+def die_at(verb: str, step: str, moment: Moment) -> Watch:
+    def watch(*where: object) -> None:
+        if where == (verb, step, moment):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return watch
+
+
+def main() -> None:
+    config, verb, step, moment, action, name, *rest = sys.argv[1:]
+    engine = Engine.load([Path(config)], die_at(verb, step, Moment(moment)))
+    if action == "create":
+        image = engine.catalogue.get(rest[0])
+        request = ServerRequest(name=name, image=image, flavor=Flavor(memory=32 * MiB))
+        spawn.create(engine.host, request)
+    elif action == "delete":
+        delete.delete(engine.host, engine.server(name))
+    elif action == "start":
+        power.start(engine.host, engine.server(name))
+    else:
+        power.reboot(engine.host, engine.server(name), patience=0)
+
+
+if __name__ == "__main__":
+    main()
