@@ -1,5 +1,6 @@
 """Settings to hosts, records and images: the wiring, once, for every program."""
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +26,7 @@ from millpond.storage.ensure import PoolWanted
 from millpond.storage.libvirt_pool import LibvirtPool
 from millpond.storage.pools import PoolPlan, Pools
 from millpond.system.libvirtd import Libvirtd
-from millpond.system.locks import Locks
+from millpond.system.locks import Locks, Slots
 from millpond.templates.handler import BaseTemplateImagehandler, Workshop
 from millpond.templates.store import TemplateStore
 
@@ -111,6 +112,7 @@ class Engine:
             backends=backends,
             choose_virt_type=self._virt_type,
             instances=self.settings.instances_path,
+            starts=Slots(self._locks, "start", max(1, (os.cpu_count() or 1) - 1)),
             watch=self._watch,
         )
 

@@ -74,10 +74,11 @@ class DiskTooSmall(BadInput):
     asked: str
     needed: str
     image: str
+    enough: str
     message = (
         "a disk of {self.asked} is smaller than image {self.image!r}, which needs {self.needed}"
     )
-    hint = "ask for --disk {self.needed} or more, or leave --disk out"
+    hint = "ask for --disk {self.enough} or more, or leave --disk out"
 
 
 # 3: it is not there

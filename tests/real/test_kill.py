@@ -11,7 +11,7 @@ import pytest
 from millpond.compute import delete, power, spawn
 from millpond.compute.recover import VERBS
 from millpond.compute.request import ServerRequest
-from millpond.compute.status import status
+from millpond.compute.status import statuses
 from millpond.model.flavor import Flavor
 from millpond.model.sizes import MiB
 from millpond.records.journal import Moment
@@ -68,8 +68,9 @@ def create(millpond, name, image):
 def listed(millpond):
     """What ``server list`` says."""
     engine = millpond.engine()
-    states = engine.domains.states()
-    return {each.name: status(each, engine.records, states) for each in engine.records.all()}
+    servers = engine.records.all()
+    states = statuses(servers, engine.records, engine.domains)
+    return {each.name: states[each.id] for each in servers}
 
 
 def leftovers(millpond, connection):

@@ -9,7 +9,7 @@ from millpond.errors import DiskTooSmall, NoSpace, VolumeNotFound
 from millpond.model.formats import Backend
 from millpond.model.names import ServerId, volume_name
 from millpond.model.server import Disk, TemplateRef
-from millpond.model.sizes import format_size
+from millpond.model.sizes import enough_for, format_size
 from millpond.model.template import Template
 from millpond.model.volume import Backing, Volume, VolumeSpec
 from millpond.system import files
@@ -39,8 +39,8 @@ class LibvirtStorage:
 
     def create(self, disk: Disk, template: Template) -> None:
         if disk.size < template.virtual_size:
-            needed = format_size(template.virtual_size)
-            raise DiskTooSmall(format_size(disk.size), needed, template.image)
+            needed, enough = format_size(template.virtual_size), enough_for(template.virtual_size)
+            raise DiskTooSmall(format_size(disk.size), needed, template.image, enough)
         self.delete(disk)  # the record came first: a volume of this name is our own half-made one
         base = self._pools.base.get(template.volume)
         if disk.overlay:

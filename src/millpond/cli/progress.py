@@ -25,7 +25,7 @@ def transfer(description: str, total: int | None) -> Iterator[Report]:
         yield silent
         return
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),  # a file may be named like markup
         BarColumn(),
         DownloadColumn(binary_units=True),
         TransferSpeedColumn(),

@@ -1,7 +1,6 @@
 """millpond server …"""
 
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Annotated
 
@@ -13,7 +12,7 @@ from millpond.cli.progress import transfer
 from millpond.compute import delete as deleting
 from millpond.compute import directory, power, spawn
 from millpond.compute.request import ServerRequest, parse_network
-from millpond.compute.status import status
+from millpond.compute.status import statuses
 from millpond.config import Settings
 from millpond.engine import Engine
 from millpond.errors import BadOption, NoConsole
@@ -67,13 +66,13 @@ def list_(ctx: typer.Context, json: Json = False) -> None:
     """List all servers."""
     engine = Engine.load(ctx.obj.config_files)
     servers = engine.records.all()
-    states = engine.domains.states() if servers else {}
+    states = statuses(servers, engine.records, engine.domains)
     if json:
-        print(as_json([_described(engine, each, states) for each in servers]))
+        print(as_json([_described(each, states[each.id]) for each in servers]))
         return
     table(
         ("Name", "State", "Image", "Backend", "Disk", "Id"),
-        [_row(engine, each, states) for each in servers],
+        [_row(each, states[each.id]) for each in servers],
     )
 
 
@@ -160,11 +159,11 @@ def _flavor(settings: Settings, name: str, vcpus: int | None, memory: str, disk:
     )
 
 
-def _row(engine: Engine, server: Server, states: Mapping[str, str]) -> tuple[str, ...]:
+def _row(server: Server, state: str) -> tuple[str, ...]:
     root = server.disk()
     return (
         server.name,
-        status(server, engine.records, states),
+        state,
         server.image.name,
         root.backend if root else "",
         format_size(root.size) if root else "",
@@ -172,21 +171,21 @@ def _row(engine: Engine, server: Server, states: Mapping[str, str]) -> tuple[str
     )
 
 
-def _described(engine: Engine, server: Server, states: Mapping[str, str]) -> dict[str, object]:
-    return {"state": status(server, engine.records, states), **asdict(server)}
+def _described(server: Server, state: str) -> dict[str, object]:
+    return {"state": state, **asdict(server)}
 
 
 def _show(engine: Engine, server: Server, json: bool) -> None:
-    states = engine.domains.states()
+    state = statuses([server], engine.records, engine.domains)[server.id]
     if json:
-        print(as_json(_described(engine, server, states)))
+        print(as_json(_described(server, state)))
         return
     hardware, flavor = server.hardware, server.flavor
     details(
         [
             ("Name", server.name),
             ("Id", server.id),
-            ("State", status(server, engine.records, states)),
+            ("State", state),
             ("Host", server.host),
             ("Image", f"{server.image.name} ({server.image.format}, {server.image.id})"),
             ("Size", f"{flavor.vcpus} vCPU, {format_size(flavor.memory)} memory"),

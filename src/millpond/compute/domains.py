@@ -1,6 +1,6 @@
 """The domains of one host: libvirt's calls, and nothing of what a server is."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,19 +15,19 @@ class Domains:
     def __init__(self, host: Libvirtd) -> None:
         self._host = host
 
-    def states(self) -> Mapping[str, str]:
-        """The state of every domain by its UUID: one call, and it waits for nobody's job."""
-        with self._host.calling("listing domains") as connection:
-            stats = connection.getAllDomainStats(libvirtd.STATS_STATE, libvirtd.STATS_NOWAIT)
-            return {
-                domain.UUIDString(): libvirtd.STATES.get(values.get("state.state"), "unknown")
-                for domain, values in stats
-            }
+    def states(self, ids: Iterable[str]) -> Mapping[str, str]:
+        """The states of these domains by UUID; one that is not there is left out.
+
+        Each is asked for by itself: listing them all would wait for every domain of the host
+        that is just being started or destroyed.
+        """
+        with self._host.calling("asking for the states of domains") as connection:
+            found = {each: libvirtd.find_state(connection, each) for each in ids}
+        return {id: state for id, state in found.items() if state}
 
     def state(self, id: ServerId) -> str | None:
         """None if there is no such domain."""
-        with self._find(id, "asking for the state") as domain:
-            return libvirtd.STATES.get(domain.state(0)[0], "unknown") if domain else None
+        return self.states([id]).get(id)
 
     def names(self) -> Mapping[str, str]:
         """UUID by name."""

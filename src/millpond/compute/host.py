@@ -13,6 +13,7 @@ from millpond.model.formats import Backend
 from millpond.model.server import VirtType
 from millpond.records.journal import Watch, unwatched
 from millpond.records.records import Records
+from millpond.system.locks import Slots
 from millpond.templates.handler import BaseTemplateImagehandler
 
 
@@ -30,6 +31,8 @@ class Host:
     """Asked only when a server is made: finding out costs a call."""
     instances: Path
     """A directory for each server: its console's log."""
+    starts: Slots
+    """How many guests may be starting at a time: more only slow each other down, and who looks."""
     watch: Watch = unwatched
 
     def backend(self, name: Backend) -> ImageBackend:

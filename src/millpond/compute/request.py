@@ -21,7 +21,7 @@ from millpond.model.server import (
     Server,
     TemplateRef,
 )
-from millpond.model.sizes import format_size
+from millpond.model.sizes import enough_for, format_size
 
 LOG = logging.getLogger(__name__)
 
@@ -84,7 +84,8 @@ def planned(host: Host, request: ServerRequest) -> Server:
 def _disk_size(request: ServerRequest) -> int:
     asked, needed = request.flavor.disk, request.image.virtual_size
     if asked and asked < needed:
-        raise DiskTooSmall(format_size(asked), format_size(needed), request.image.name)
+        name, enough = request.image.name, enough_for(needed)
+        raise DiskTooSmall(format_size(asked), format_size(needed), name, enough)
     return asked or needed
 
 

@@ -65,7 +65,8 @@ def delete_disks(host: Host, server: Server) -> None:
 
 
 def power_on(host: Host, server: Server) -> Server:
-    host.domains.start(server.id)
+    with host.starts.hold():
+        host.domains.start(server.id)
     return server
 
 

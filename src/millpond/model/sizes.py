@@ -29,3 +29,8 @@ def format_size(size: int) -> str:
         amount /= 1024
         units.pop(0)
     return f"{amount:.0f} {units[0]}" if amount == int(amount) else f"{amount:.1f} {units[0]}"
+
+
+def enough_for(size: int) -> str:
+    """What to type to get at least this much: ``1537M``."""
+    return f"{-(-size // MiB)}M"

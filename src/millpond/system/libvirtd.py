@@ -29,14 +29,16 @@ OPERATION_INVALID: int = libvirt.VIR_ERR_OPERATION_INVALID
 
 POOL_DEFINE_FLAGS: int = libvirt.VIR_STORAGE_POOL_DEFINE_VALIDATE
 DOMAIN_DEFINE_FLAGS: int = libvirt.VIR_DOMAIN_DEFINE_VALIDATE
+DOMAIN_TRANSIENT_FLAGS: int = (
+    libvirt.VIR_DOMAIN_START_VALIDATE | libvirt.VIR_DOMAIN_START_AUTODESTROY
+)
+"""For a domain that is never defined and ends with our connection, however that ends."""
 UNDEFINE_FLAGS: int = (
     libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
     | libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
     | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
     | libvirt.VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA
 )
-STATS_STATE: int = libvirt.VIR_DOMAIN_STATS_STATE
-STATS_NOWAIT: int = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
 METADATA_ELEMENT: int = libvirt.VIR_DOMAIN_METADATA_ELEMENT
 AFFECT_LIVE: int = libvirt.VIR_DOMAIN_AFFECT_LIVE
 AFFECT_CONFIG: int = libvirt.VIR_DOMAIN_AFFECT_CONFIG
@@ -143,6 +145,16 @@ def find_domain(connection: Connection, uuid: str) -> Any | None:
     """The domain, or None if there is none of this UUID."""
     try:
         return connection.lookupByUUIDString(uuid)
+    except libvirt.libvirtError as error:
+        if error.get_error_code() == NO_SUCH_DOMAIN:
+            return None
+        raise
+
+
+def find_state(connection: Connection, uuid: str) -> str | None:
+    """The state of a domain, or None if there is none of this UUID (any more)."""
+    try:
+        return STATES.get(connection.lookupByUUIDString(uuid).state(0)[0], "unknown")
     except libvirt.libvirtError as error:
         if error.get_error_code() == NO_SUCH_DOMAIN:
             return None

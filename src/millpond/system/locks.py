@@ -2,9 +2,10 @@
 
 import fcntl
 import os
+import random
 import struct
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -88,6 +89,26 @@ class Locks:
 
     def _path(self, name: str) -> Path:
         return self._directory / quote(name, safe="")
+
+
+class Slots:
+    """At most ``count`` holders at a time, of all threads and processes."""
+
+    def __init__(self, locks: Locks, name: str, count: int) -> None:
+        self._locks = locks
+        self._names = [f"{name}:{number}" for number in range(count)]
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Take a free slot, or wait for one by chance: the waiting spread over all of them."""
+        with ExitStack() as stack:
+            for name in self._names:
+                with suppress(Busy):
+                    stack.enter_context(self._locks.hold_now(name, name))
+                    break
+            else:
+                stack.enter_context(self._locks.hold(random.choice(self._names)))
+            yield
 
 
 def _flock(kind: int) -> bytes:

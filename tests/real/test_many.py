@@ -1,0 +1,110 @@
+"""Many servers at once, and others who look meanwhile."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from millpond.compute import delete, spawn
+from millpond.compute.request import ServerRequest
+from millpond.model.flavor import Flavor
+from millpond.model.formats import DiskFormat
+from millpond.model.sizes import MiB
+from tests.support.millpond import converted
+
+SERVERS = 100
+AT_A_TIME = 16
+
+
+class Looker:
+    """Another process that lists servers again and again, and how long each answer took."""
+
+    def __init__(self, millpond):
+        self._millpond = millpond
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self.answers = []
+
+    def _look(self):
+        while not self._stop.is_set():
+            before = time.monotonic()
+            self._millpond.ok("server", "list")
+            self.answers.append(time.monotonic() - before)
+            self._stop.wait(0.5)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+
+
+@pytest.fixture
+def guest(millpond, micro_guest, workdir):
+    millpond.configure("images_type_mapping = qcow2:qcow2, raw:raw")
+    millpond.ok("image", "add", converted(micro_guest, "qcow2", workdir), "--name", "guest")
+    millpond.ok("image", "add", micro_guest.path, "--name", "raw")
+    return "guest"
+
+
+@pytest.mark.timeout(400)
+def test_a_hundred_servers_come_and_go_sixteen_at_a_time(millpond, guest, connection):
+    engine = millpond.engine()
+    host, flavor = engine.host, Flavor(memory=16 * MiB)
+    images = [engine.catalogue.get(name) for name in ("guest", "raw")]
+
+    def create(number):
+        request = ServerRequest(name=f"s{number}", image=images[number % 2], flavor=flavor)
+        return spawn.create(host, request)
+
+    with Looker(millpond) as looker, ThreadPoolExecutor(AT_A_TIME) as pool:
+        made = list(pool.map(create, range(SERVERS)))
+        assert len(millpond.json("server", "list")) == SERVERS
+        assert connection.numOfDomains() == SERVERS
+        list(pool.map(lambda server: delete.delete(host, server), made))
+    assert sorted(looker.answers)[-1] < 1.0, looker.answers
+    assert len(looker.answers) > 10
+
+    assert connection.listAllDomains() == []
+    assert connection.storagePoolLookupByName("nova-disks-pool").listVolumes() == []
+    assert list(millpond.disks.iterdir()) == []
+    assert millpond.json("server", "list") == []
+    assert list((millpond.state / "servers").iterdir()) == []
+    assert list((millpond.state / "locks").iterdir()) == []
+    left = {each.name for each in (millpond.state / "instances").iterdir()}
+    assert left == {"_base", "_base.millpond", "disks"}
+
+
+def test_processes_that_want_one_name_make_one_server(millpond, guest):
+    words = ("server", "create", "same", "--image", guest, "--memory", "16M", "--no-start")
+    with ThreadPoolExecutor(6) as pool:
+        codes = [done.returncode for done in pool.map(lambda _: millpond.run(*words), range(6))]
+    assert sorted(codes) == [0, 4, 4, 4, 4, 4]
+    assert [each["name"] for each in millpond.json("server", "list")] == ["same"]
+    assert len(list(millpond.disks.iterdir())) == 1
+
+
+def test_a_template_is_prepared_once_however_many_ask(millpond, micro_guest, workdir):
+    """B41: between threads and between processes."""
+    millpond.ok("image", "add", converted(micro_guest, "vmdk", workdir), "--name", "vmdk")
+    words = ("server", "create", "--image", "vmdk", "--memory", "16M", "--no-start", "-v")
+    words = ("-v", *words[:-1])
+    with ThreadPoolExecutor(6) as pool:
+        done = list(pool.map(lambda n: millpond.run(*words, f"p{n}"), range(6)))
+    assert [each.returncode for each in done] == [0] * 6
+    prepared = [each for each in done if "prepared template" in each.stderr]
+    assert len(prepared) == 1
+    assert len(list(millpond.bases.iterdir())) == 1
+
+
+def test_threads_that_want_one_template_get_the_same(millpond, micro_guest, workdir):
+    millpond.ok("image", "add", converted(micro_guest, "vmdk", workdir), "--name", "vmdk")
+    engine = millpond.engine()
+    image = engine.catalogue.get("vmdk")
+    handler = engine.templates
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: handler.fetch_image(image, DiskFormat.RAW), range(16)))
+    assert len(set(found)) == 1

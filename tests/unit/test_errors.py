@@ -1,0 +1,62 @@
+"""Every error is one sentence with a hint, and its status is documented."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from millpond import errors
+from millpond.errors import BadConfiguration, BadOption, MillpondError
+
+DOCS = Path(__file__).parents[2] / "docs" / "errors.md"
+
+
+def concrete(kind=MillpondError):
+    for each in kind.__subclasses__():
+        yield from concrete(each)
+        if hasattr(each, "__dataclass_fields__"):
+            yield each
+
+
+def sample(kind):
+    values = {}
+    for field in fields(kind):
+        values[field.name] = {
+            "int": 7,
+            int: 7,
+            tuple[str, ...]: ("a", "b"),
+            tuple[BadOption, ...]: (BadOption("[a] b", "is wrong", "say c"),),
+        }.get(field.type, f"<{field.name}>")
+    return kind(**values)
+
+
+@pytest.mark.parametrize("kind", list(concrete()), ids=lambda kind: kind.__name__)
+def test_it_says_its_facts_in_one_plain_sentence(kind):
+    error = sample(kind)
+    text = str(error)
+    assert "{" not in text
+    assert "{" not in error.advice
+    assert not text.endswith(".")
+    assert "\n" not in text
+    if kind is not BadConfiguration:
+        stated = text + error.advice
+        assert all(
+            str(getattr(error, field.name)) in stated or field.name in ("code", "matches", "users")
+            for field in fields(kind)
+            if isinstance(getattr(error, field.name), str)
+        )
+
+
+@pytest.mark.parametrize("kind", list(concrete()), ids=lambda kind: kind.__name__)
+def test_it_has_a_hint(kind):
+    assert sample(kind).advice, f"{kind.__name__} leaves people alone"
+
+
+def test_every_exit_status_is_documented():
+    documented = set(map(int, re.findall(r"^\| (\d+) \|", DOCS.read_text(), re.M)))
+    assert {each.exit_code for each in concrete()} | {1} <= documented
+
+
+def test_there_is_one_place_for_errors():
+    assert all(each.__module__ == errors.__name__ for each in concrete())

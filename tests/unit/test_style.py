@@ -1,0 +1,43 @@
+"""The linters, run as tests: the architecture is a contract like any other."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["ruff", "check"],
+        ["ruff", "format", "--check"],
+        ["mypy"],
+        ["lint-imports", "--no-cache"],
+    ],
+    ids=" ".join,
+)
+def test_it_is_clean(words):
+    done = subprocess.run(
+        [BIN / words[0], *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_file_names_a_machine_or_a_registry():
+    """uv.lock is uv's own file and must say where packages come from."""
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\0")
+    banned = re.compile(r"/work/(main|shared)|pypi\.org|pythonhosted|deb\.debian\.org|npmjs")
+    found = [
+        name
+        for name in filter(None, tracked)
+        if name not in ("uv.lock", "tests/unit/test_style.py")
+        and banned.search((ROOT / name).read_text(errors="replace"))
+    ]
+    assert found == []
