@@ -1,7 +1,7 @@
 """The pools that a host needs: there, of the right type, at the right place, running."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from millpond.errors import (
@@ -35,15 +35,9 @@ class PoolWanted:
 def ensure_pool(host: Libvirtd, wanted: PoolWanted, locks: Locks) -> LibvirtPool:
     """The pool, defined and started if there was none. What is there already is never changed,
     but for its autostart: a pool that differs raises one of three errors (B27)."""
-    with (
-        locks.hold(f"pool-define:{wanted.name}"),
-        host.calling(f"preparing pool {wanted.name}", slow=True) as connection,
-    ):
-        pool = _find(connection, wanted.name)
-        if pool is None:
-            _define(connection, wanted)
-        else:
-            _check(pool, wanted)
+    with locks.hold(f"pool-define:{wanted.name}"):
+        if not _is_there(host, wanted):
+            _define(host, wanted)
     return LibvirtPool(host, wanted.name, wanted.path, locks, wanted.type)
 
 
@@ -59,20 +53,35 @@ def start_pool(host: Libvirtd, name: str) -> None:
         raise PoolUnusable(name, error.detail) from error
 
 
-def _find(connection: libvirtd.Connection, name: str) -> Any | None:
-    names = {pool.name(): pool for pool in connection.listAllStoragePools(0)}
-    return names.get(name)
+def _is_there(host: Libvirtd, wanted: PoolWanted) -> bool:
+    with host.calling(f"looking for pool {wanted.name}") as connection:
+        pools = {pool.name(): pool for pool in connection.listAllStoragePools(0)}
+        if wanted.name in pools:
+            _check(pools[wanted.name], wanted)
+        return wanted.name in pools
 
 
-def _define(connection: libvirtd.Connection, wanted: PoolWanted) -> None:
-    xml = PoolXml(type=wanted.type, name=wanted.name, path=wanted.path, mode=_MODE).to_xml()
-    pool = connection.storagePoolDefineXML(xml, libvirtd.POOL_DEFINE_FLAGS)
-    with undo_on_failure() as undo:
-        undo.callback(pool.undefine)
-        pool.build(0)
-        pool.create(0)
-        pool.setAutostart(True)
+def _define(host: Libvirtd, wanted: PoolWanted) -> None:
+    """On btrfs copy-on-write is asked for: libvirt would switch it off, and with it every
+    reflink. Elsewhere libvirt refuses to be asked."""
+    xml = PoolXml(type=wanted.type, name=wanted.name, path=wanted.path, mode=_MODE)
+    try:
+        _make(host, replace(xml, copy_on_write="yes"))
+    except LibvirtFailed as error:
+        if "not btrfs" not in error.detail:
+            raise
+        _make(host, xml)
     LOG.info("defined pool %s at %s", wanted.name, wanted.path)
+
+
+def _make(host: Libvirtd, xml: PoolXml) -> None:
+    with host.calling(f"making pool {xml.name}", slow=True) as connection:
+        pool = connection.storagePoolDefineXML(xml.to_xml(), libvirtd.POOL_DEFINE_FLAGS)
+        with undo_on_failure() as undo:
+            undo.callback(pool.undefine)
+            pool.build(0)
+            pool.create(0)
+            pool.setAutostart(True)
 
 
 def _check(pool: Any, wanted: PoolWanted) -> None:

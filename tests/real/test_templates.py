@@ -1,0 +1,172 @@
+"""Image to template: complete and inspected, or not there at all."""
+
+import os
+import stat
+
+import pytest
+
+from millpond.errors import ImageRefused, TemplateInUse, VolumeExists
+from millpond.model.formats import DiskFormat
+from millpond.model.names import template_name
+from millpond.model.sizes import MiB
+from millpond.model.template import Prepared
+from millpond.templates.downloading import DownloadingTemplateImagehandler
+from millpond.templates.handler import Workshop
+from millpond.templates.store import TemplateStore
+from tests.support.millpond import converted
+
+
+@pytest.fixture
+def engine(millpond):
+    return millpond.engine()
+
+
+@pytest.fixture
+def image(engine, micro_guest, workdir):
+    return engine.catalogue.add(converted(micro_guest, "qcow2", workdir), name="guest")
+
+
+def test_a_template_is_named_as_nova_names_it(engine, image, millpond):
+    """B15, B16: raw under the SHA-1 of the id, other formats beside it with a suffix."""
+    raw = engine.templates.fetch_image(image, DiskFormat.RAW)
+    native = engine.templates.fetch_image(image, DiskFormat.QCOW2)
+    assert raw.volume == template_name(image.id, DiskFormat.RAW)
+    assert native.volume == f"{raw.volume}.qcow2"
+    assert sorted(os.listdir(millpond.bases)) == [raw.volume, native.volume]
+    assert (raw.prepared, native.prepared) == (Prepared.CONVERSION, Prepared.HARD_LINK)
+    assert (raw.digest, native.digest) == (None, image.digest)
+    assert raw.virtual_size == native.virtual_size == MiB
+
+
+def test_both_are_roots_read_only_and_known_to_libvirt(engine, image, millpond, connection):
+    for format in (DiskFormat.RAW, DiskFormat.QCOW2):
+        template = engine.templates.fetch_image(image, format)
+        status = os.stat(millpond.bases / template.volume)
+        assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (0, 0o444)
+    pool = connection.storagePoolLookupByName("nova-base-images-pool")
+    assert sorted(pool.listVolumes()) == sorted(os.listdir(millpond.bases))
+
+
+def test_the_converted_bytes_are_the_guests(engine, image, millpond, micro_guest):
+    raw = engine.templates.fetch_image(image, DiskFormat.RAW)
+    assert (millpond.bases / raw.volume).read_bytes() == micro_guest.path.read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["record", "truncated", "gone", "record gone"])
+def test_what_is_not_whole_is_made_anew(engine, image, millpond, micro_guest, damage):
+    """B31: no valid record, no template; a file of another length is none either."""
+    template = engine.templates.fetch_image(image, DiskFormat.RAW)
+    path = millpond.bases / template.volume
+    record = millpond.bases.with_name("_base.millpond") / "records" / f"{template.volume}.json"
+    if damage == "record":
+        record.write_bytes(record.read_bytes()[:-20])
+    elif damage == "truncated":
+        path.chmod(0o644)
+        os.truncate(path, 4096)
+    elif damage == "gone":
+        path.unlink()
+    else:
+        record.unlink()
+        path.unlink()
+    assert TemplateStore(engine.pools.base).find(template.volume) is None
+    engine.templates.fetch_image(image, DiskFormat.RAW)
+    assert path.read_bytes() == micro_guest.path.read_bytes()
+
+
+def test_somebody_elses_file_is_neither_used_nor_replaced(engine, image, millpond):
+    engine.pools.base.refresh()
+    path = millpond.bases / template_name(image.id, DiskFormat.RAW)
+    path.write_bytes(b"somebody's")
+    with pytest.raises(VolumeExists):
+        engine.templates.fetch_image(image, DiskFormat.RAW)
+    assert path.read_bytes() == b"somebody's"
+
+
+def test_a_template_goes_when_nothing_stands_on_it(engine, image, millpond):
+    millpond.ok("server", "create", "web", "--image", "guest", "--memory", "32M", "--no-start")
+    with pytest.raises(TemplateInUse, match="is the base of web"):
+        engine.templates.remove_image(image.id, DiskFormat.RAW)
+    millpond.ok("server", "delete", "web")
+    engine.templates.remove_image(image.id, DiskFormat.RAW)
+    engine.templates.remove_image(image.id, DiskFormat.RAW)
+    assert os.listdir(millpond.bases) == []
+
+
+class Stream:
+    """The catalogue's images as a service far away would give them: by stream only."""
+
+    def __init__(self, catalogue, spoil=None):
+        self._catalogue, self._spoil = catalogue, spoil or (lambda chunks: chunks)
+
+    def describe(self, id):
+        return self._catalogue.describe(id)
+
+    def local_file(self, _image):
+        return None
+
+    def chunks(self, image):
+        return self._spoil(self._catalogue.chunks(image))
+
+
+def downloading(engine, spoil=None):
+    workshop = Workshop(
+        store=TemplateStore(engine.pools.base),
+        images=Stream(engine.catalogue, spoil),
+        users=engine.template_users,
+    )
+    return DownloadingTemplateImagehandler(workshop)
+
+
+def test_a_stream_is_received_and_converted(engine, image, millpond, micro_guest):
+    native = downloading(engine).fetch_image(image, DiskFormat.QCOW2)
+    raw = downloading(engine).fetch_image(image, DiskFormat.RAW)
+    assert (native.prepared, raw.prepared) == (Prepared.DOWNLOAD, Prepared.CONVERSION)
+    assert (millpond.bases / raw.volume).read_bytes() == micro_guest.path.read_bytes()
+
+
+def shortened(chunks):
+    return (chunk[:-1000] for chunk in chunks)
+
+
+def changed(chunks):
+    return (chunk[:-1] + bytes([chunk[-1] ^ 1]) for chunk in chunks)
+
+
+def broken(chunks):
+    yield next(chunks)[:4096]
+    raise ConnectionResetError("the other side hung up")
+
+
+@pytest.mark.parametrize("spoil", [shortened, changed, broken])
+def test_a_stream_that_is_not_the_image_leaves_nothing(engine, image, millpond, spoil):
+    """B45"""
+    with pytest.raises((ImageRefused, OSError)):
+        downloading(engine, spoil).fetch_image(image, DiskFormat.QCOW2)
+    assert os.listdir(millpond.bases) == []
+    beside = millpond.bases.with_name("_base.millpond")
+    assert [path for path in beside.rglob("*") if path.is_file()] == []
+    assert engine.templates.fetch_image(image, DiskFormat.QCOW2).prepared is Prepared.HARD_LINK
+
+
+@pytest.mark.parametrize("kind", ["xfs", "btrfs"])
+def test_raw_disks_are_reflinks_where_the_file_system_has_them(
+    millpond, make_filesystem, micro_guest, workdir, kind
+):
+    """B30: 64 MiB of data, and next to nothing written for each disk."""
+    where = make_filesystem(kind, 512 * MiB)
+    (where.path / "state").mkdir()
+    millpond.configure(
+        f"images_type_mapping = raw:raw\n"
+        f"base_images_pool_path = {where.path}/_base\ndisks_pool_path = {where.path}/disks"
+    )
+    big = workdir / "big.raw"
+    big.write_bytes(micro_guest.path.read_bytes() + os.urandom(63 * MiB))
+    millpond.ok("image", "add", big)
+    words = ("--image", "big", "--memory", "32M")
+    millpond.ok("server", "create", "first", *words, "--no-start")
+    os.sync()
+    before = where.bytes_written()
+    made = millpond.json("server", "create", "second", *words)
+    assert micro_guest.marker in millpond.wait_for_console(made["id"], "READY")
+    os.sync()
+    assert where.bytes_written() - before < 8 * MiB
