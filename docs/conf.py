@@ -8,3 +8,4 @@ source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build", "results"]
 html_theme = "alabaster"
 myst_heading_anchors = 3
+man_pages = [("commands", "millpond", "disks of virtual machines on libvirt", [author], 1)]

@@ -20,15 +20,6 @@ VERBS: Mapping[str, Callable[[Host], Verb[Server]]] = {
 }
 
 
-def interrupted(host: Host) -> list[Server]:
-    """Servers in the middle of an operation that nobody works on any more."""
-    return [
-        server
-        for server in host.records.all()
-        if server.operation and not host.records.is_worked_on(server)
-    ]
-
-
 def recover(host: Host, server: Server) -> str:
     """Finish or undo it; what was done, in words. Busy if somebody works on it after all."""
     with host.records.lock(server):

@@ -30,7 +30,7 @@ class PoolPlan:
         """What the pool is for, in words."""
         roles = [role for role, each in self.by_role.items() if each == pool]
         general = {self.base: "templates", self.disks: "disks"}
-        return ", ".join([general[pool]] * (pool in general) + roles)
+        return ", ".join([*([general[pool]] if pool in general else []), *roles])
 
     def all(self) -> Mapping[str, PoolWanted]:
         return {each.name: each for each in (self.base, self.disks, *self.by_role.values())}

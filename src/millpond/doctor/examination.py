@@ -1,0 +1,77 @@
+"""Makes the checks one after the other, and mends what can be mended on the way."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from millpond.doctor import configuration
+from millpond.doctor.checks import CHECKS, CONFIGURATION, NOT_VALID, Check, Look
+from millpond.doctor.finding import Finding, Level, problem
+from millpond.engine import Engine
+from millpond.errors import MillpondError
+
+
+def examine(config_files: Sequence[Path], *, mend: bool = False) -> Iterator[Finding]:
+    engine, found = configuration.load(config_files)
+    yield from (replace(each, check=CONFIGURATION) for each in found)
+    yield from examine_host(engine, mend=mend) if engine else _not_made(CHECKS, NOT_VALID)
+
+
+def examine_host(engine: Engine, *, mend: bool = False) -> Iterator[Finding]:
+    """What a check mends is mended before the next one looks."""
+    lacking: dict[str, str] = {}
+    for check in CHECKS:
+        reason = next((lacking[name] for name in check.needs if name in lacking), None)
+        if reason:
+            lacking[check.name] = reason
+            yield from _not_made([check], reason)
+            continue
+        found = _mended(check, engine) if mend else _looked(check, engine)
+        if check.lack and any(each.level is Level.PROBLEM for each in found):
+            lacking[check.name] = check.lack
+        yield from found
+
+
+def _not_made(checks: Sequence[Check], reason: str) -> Iterator[Finding]:
+    for check in checks:
+        yield Finding(check=check.name, level=Level.UNKNOWN, what=f"not looked at: {reason}")
+
+
+def _looked(check: Check, engine: Engine) -> list[Finding]:
+    found = [finding for look in check.looks for finding in _seen(look, engine)]
+    return [replace(each, check=check.name) for each in found]
+
+
+def _seen(look: Look, engine: Engine) -> Iterator[Finding]:
+    """A look that fails is a problem like any other, and does not stop the next one."""
+    try:
+        yield from look(engine)
+    except MillpondError as error:
+        yield problem(str(error), error.advice)
+    except OSError as error:
+        yield problem(f"cannot look: {error}", "run this as root")
+
+
+def _mended(check: Check, engine: Engine) -> list[Finding]:
+    """What came of each mending, and what there is to see after it."""
+    found = _looked(check, engine)
+    results = {each.what: _mend(each) for each in found if each.mend}
+    if not results:
+        return found
+    failed = {what for what, each in results.items() if each.level is not Level.MENDED}
+    after = [each for each in _looked(check, engine) if each.what not in failed]
+    return [*results.values(), *after]
+
+
+def _mend(finding: Finding) -> Finding:
+    assert finding.mend
+    try:
+        done = finding.mend()
+    except MillpondError as error:
+        reason, do = str(error), error.advice
+    except OSError as error:
+        reason, do = str(error), finding.do
+    else:
+        what = f"{finding.what}: {done}"
+        return replace(finding, level=Level.MENDED, what=what, do="", mend=None)
+    return replace(finding, what=f"{finding.what}; mending failed: {reason}", do=do)

@@ -1,0 +1,40 @@
+"""What a check found: how bad it is in one word, one sentence, and what to do about it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+Mend = Callable[[], str]
+"""Puts it right and says in words what was done; raises what keeps it from being put right."""
+
+
+class Level(StrEnum):
+    OK = "ok"
+    MENDED = "mended"
+    UNKNOWN = "unknown"
+    """Not looked at, because of a problem with something else."""
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    level: Level
+    what: str
+    """One sentence."""
+    do: str = ""
+    mend: Mend | None = None
+    check: str = ""
+    """The name of the check in the table; it is put there when the check has been run."""
+
+
+def ok(what: str) -> Finding:
+    return Finding(level=Level.OK, what=what)
+
+
+def warning(what: str, do: str, mend: Mend | None = None) -> Finding:
+    return Finding(level=Level.WARNING, what=what, do=do, mend=mend)
+
+
+def problem(what: str, do: str, mend: Mend | None = None) -> Finding:
+    return Finding(level=Level.PROBLEM, what=what, do=do, mend=mend)

@@ -1,0 +1,50 @@
+"""Images: each with its content, and nothing that interrupted operations left."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from millpond.doctor.finding import Finding, ok, problem, warning
+from millpond.doctor.wording import counted
+from millpond.engine import Engine
+from millpond.errors import DamagedRecord
+from millpond.images.catalogue import Catalogue
+from millpond.model.image import Image
+from millpond.model.sizes import format_size
+
+
+def contents(engine: Engine) -> Iterator[Finding]:
+    images = engine.catalogue.all()
+    gone = [image for image in images if not _has_content(engine.catalogue, image)]
+    for image in gone:
+        yield problem(
+            f"the content of image {image.name!r} is gone: no server can be made from it",
+            f"'millpond image remove {image.name}', and add it again",
+        )
+    if not gone:
+        yield ok(f"{counted(len(images), 'image')} on record, none without its content")
+
+
+def leftovers(engine: Engine) -> Iterator[Finding]:
+    left = engine.catalogue.leftovers()
+    if left:
+        size = sum(path.stat().st_size for path in left)
+        yield warning(
+            f"interrupted operations on images left {counted(len(left), 'file')} of "
+            f"{format_size(size)}",
+            "'millpond doctor --mend' removes them; no image needs them",
+            partial(_sweep, engine.catalogue),
+        )
+    else:
+        yield ok("no operation on an image was interrupted")
+
+
+def _has_content(catalogue: Catalogue, image: Image) -> bool:
+    try:
+        catalogue.local_file(image)
+    except DamagedRecord:
+        return False
+    return True
+
+
+def _sweep(catalogue: Catalogue) -> str:
+    return f"{counted(len(catalogue.sweep()), 'file')} removed"

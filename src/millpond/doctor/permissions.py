@@ -1,0 +1,55 @@
+"""Permissions: QEMU's user reaches the pools, and the bases are as we made them."""
+
+import os
+import stat
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from millpond.compute.virtualization import qemu_user
+from millpond.doctor.finding import Finding, ok, problem
+from millpond.doctor.templates import opened_store
+from millpond.engine import Engine
+
+_WALK = 1
+_READ_ONLY = 0o444
+
+
+def ways(engine: Engine) -> Iterator[Finding]:
+    """Every directory on the way to each pool, and behind a link on the real way, too."""
+    user = qemu_user(engine.libvirtd)
+    pools = [Path(pool.path) for pool in engine.pool_plan.all().values()]
+    ends = {*pools, *(pool.resolve() for pool in pools)}
+    directories = {way for end in ends for way in (end, *end.parents) if way.exists()}
+    shut = sorted(way for way in directories if user and not user.can_open(way, _WALK))
+    for way in shut:
+        yield problem(f"QEMU's user cannot walk through {way} to the disks", f"chmod o+x {way}")
+    if not shut:
+        yield ok("QEMU's user can walk to the pools")
+
+
+def bases(engine: Engine) -> Iterator[Finding]:
+    """A base that QEMU's user owned could be written to by a guest (trap 17)."""
+    store = opened_store(engine)
+    paths = [store.cache / each.volume for each in store.all()] if store else []
+    changed = [path for path in paths if not _is_as_we_made_it(path)]
+    for path in changed:
+        yield problem(
+            f"the base {path} is not root's and read-only any more",
+            f"'chown root:root {path} && chmod 0444 {path}', or 'millpond doctor --mend'",
+            partial(_restore, path),
+        )
+    if paths and not changed:
+        yield ok("the bases are root's and read-only")
+
+
+def _is_as_we_made_it(path: Path) -> bool:
+    """Root's, or that of the member of group libvirt who runs Millpond."""
+    found = path.stat()
+    return found.st_uid in (0, os.geteuid()) and stat.S_IMODE(found.st_mode) == _READ_ONLY
+
+
+def _restore(path: Path) -> str:
+    os.chown(path, os.geteuid(), os.getegid())
+    path.chmod(_READ_ONLY)
+    return "now it is again"

@@ -1,0 +1,66 @@
+"""The pools of the configuration: there, of the right type and place, running."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from millpond.doctor.finding import Finding, ok, problem, warning
+from millpond.doctor.wording import counted
+from millpond.engine import Engine
+from millpond.errors import HostProblem, PoolElsewhere, PoolInactive, PoolOfAnotherType
+from millpond.storage.ensure import PoolWanted, start_pool
+from millpond.storage.overview import PoolOverview, overview
+from millpond.system.libvirtd import Libvirtd
+
+
+def look(engine: Engine) -> Iterator[Finding]:
+    wanted = engine.pool_plan.all()
+    for found in overview(engine.libvirtd, engine.pool_plan):
+        yield _finding(engine.libvirtd, wanted[found.name], found)
+
+
+def _finding(host: Libvirtd, wanted: PoolWanted, found: PoolOverview) -> Finding:
+    name = found.name
+    if found.state == "missing":
+        return ok(f"{name} is not there yet: it is made at {wanted.path} when it is first needed")
+    if error := _difference(wanted, found):
+        return problem(str(error), error.advice)
+    if found.state == "inactive":
+        inactive = PoolInactive(name)
+        return problem(str(inactive), inactive.advice, partial(_start, host, name))
+    if not Path(found.path).is_dir():
+        return problem(
+            f"storage pool {name!r} is active, but its directory {found.path} is missing",
+            "mount it or restore it; an empty one (mkdir -m 0711) will do if nothing was in it",
+        )
+    if not _starts_by_itself(host, name):
+        return warning(
+            f"storage pool {name!r} will not start together with the host",
+            f"'virsh pool-autostart {name}', or 'millpond doctor --mend', sees to it",
+            partial(_autostart, host, name),
+        )
+    return ok(f"{name} is active at {found.path} with {counted(found.volumes, 'volume')}")
+
+
+def _difference(wanted: PoolWanted, found: PoolOverview) -> HostProblem | None:
+    if found.type != wanted.type:
+        return PoolOfAnotherType(wanted.name, found.type, wanted.type)
+    if found.path != wanted.path:
+        return PoolElsewhere(wanted.name, found.path, wanted.path)
+    return None
+
+
+def _starts_by_itself(host: Libvirtd, name: str) -> bool:
+    with host.calling(f"looking at pool {name}") as connection:
+        return bool(connection.storagePoolLookupByName(name).autostart())
+
+
+def _start(host: Libvirtd, name: str) -> str:
+    start_pool(host, name)
+    return "it was started"
+
+
+def _autostart(host: Libvirtd, name: str) -> str:
+    with host.calling(f"setting autostart of pool {name}") as connection:
+        connection.storagePoolLookupByName(name).setAutostart(True)
+    return "now it will"

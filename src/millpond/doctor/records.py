@@ -1,0 +1,64 @@
+"""The state directory and the records in it: ours to write, and readable all of them."""
+
+import os
+import pwd
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from millpond.doctor.finding import Finding, ok, problem
+from millpond.doctor.places import nearest_existing
+from millpond.doctor.wording import counted
+from millpond.engine import Engine
+from millpond.errors import DamagedRecord
+
+
+def state_directory(engine: Engine) -> Iterator[Finding]:
+    path = engine.settings.state_path
+    there = nearest_existing(path)
+    if not os.access(there, os.W_OK | os.X_OK):
+        yield problem(
+            f"the state directory {path} cannot be written to: {_described(there)}",
+            "run this as root or as a member of its group; see too whether it is mounted "
+            "read-only",
+        )
+    elif there != path:
+        yield ok(f"the state directory {path} is made when it is first needed")
+    else:
+        yield ok(f"the state directory {_described(path)}")
+
+
+def damaged(engine: Engine) -> Iterator[Finding]:
+    found = list(engine.records.damaged())
+    for each in found:
+        yield problem(
+            str(each),
+            f"mv {each.path} {each.path}.damaged; then 'millpond doctor --adopt' makes it anew "
+            "from the server's domain, if that is still there",
+        )
+    yield from _of_another_machine(engine)
+    if not found:
+        yield ok(f"{counted(len(engine.records.all()), 'server')} on record")
+
+
+def _of_another_machine(engine: Engine) -> Iterator[Finding]:
+    """Only if there is an owner already: asking for it makes one."""
+    if not (engine.settings.state_path / "owner.json").exists():
+        return
+    try:
+        _ = engine.records.owner
+    except DamagedRecord as error:
+        yield problem(
+            str(error),
+            f"use a state directory of this machine's own; if this is a copy that shall go on "
+            f"here, remove {error.path}, and 'millpond doctor --adopt' takes the servers over",
+        )
+
+
+def _described(path: Path) -> str:
+    found = path.stat()
+    try:
+        owner = pwd.getpwuid(found.st_uid).pw_name
+    except KeyError:
+        owner = str(found.st_uid)
+    return f"{path} belongs to {owner}, mode {stat.S_IMODE(found.st_mode):04o}"

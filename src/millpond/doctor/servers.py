@@ -1,0 +1,116 @@
+"""Servers: none left in the middle of an operation, each with its domain and its disks."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from millpond.compute import power, recover, spawn
+from millpond.doctor.finding import Finding, ok, problem
+from millpond.engine import Engine
+from millpond.errors import Interrupted, PoolNotFound
+from millpond.model.server import Disk, Server
+from millpond.storage.libvirt_pool import LibvirtPool
+
+_MEND = "'millpond doctor --mend'"
+
+
+def interrupted(engine: Engine) -> Iterator[Finding]:
+    """From the records alone: a host would be made with its pools."""
+    left = [
+        (server, operation)
+        for server in engine.records.all()
+        if (operation := server.operation) and not engine.records.is_worked_on(server)
+    ]
+    for server, operation in left:
+        error = Interrupted(server.name, operation.verb, operation.step)
+        yield problem(str(error), error.advice, partial(_recover, engine, server))
+    if not left:
+        yield ok("no server was left in the middle of an operation")
+
+
+def domains(engine: Engine) -> Iterator[Finding]:
+    missing = [
+        server
+        for server in engine.records.all()
+        if engine.domains.state(server.id) is None and _is_settled(engine, server)
+    ]
+    for server in missing:
+        yield problem(
+            f"server {server.name!r} has no domain on the host",
+            f"{_MEND} defines it anew; then 'millpond server start {server.name}'",
+            partial(_define, engine, server),
+        )
+    if not missing:
+        yield ok("each server has its domain")
+
+
+def disks(engine: Engine) -> Iterator[Finding]:
+    found = [
+        finding
+        for server in engine.records.all()
+        for disk in server.disks
+        if (finding := _disk(engine, server, disk)) and _is_settled(engine, server)
+    ]
+    yield from found or [ok("each server has its disks")]
+
+
+def _disk(engine: Engine, server: Server, disk: Disk) -> Finding | None:
+    """What is wrong with a disk; nothing, if it is there."""
+    owner = f"disk {disk.role!r} of server {server.name!r}"
+    try:
+        pool = engine.pools.opened(disk.pool)
+    except PoolNotFound:
+        return _of_a_missing_pool(engine, disk, owner)
+    if pool.find(disk.volume):
+        return None
+    if (Path(pool.path) / disk.volume).exists():
+        return problem(
+            f"libvirt does not see {disk.volume}, {owner}, which lies in {pool.path}",
+            f"'virsh pool-refresh {pool.name}', or {_MEND}, lets it look again",
+            partial(_refresh, pool),
+        )
+    return problem(
+        f"{owner} is missing: there is no volume {disk.volume!r} in pool {disk.pool!r}, and "
+        "what was on it is lost",
+        f"restore the volume if there is a copy; else 'millpond server delete {server.name}' "
+        "removes what is left",
+    )
+
+
+def _of_a_missing_pool(engine: Engine, disk: Disk, owner: str) -> Finding:
+    what = f"{owner} is in pool {disk.pool!r}, which is not there"
+    wanted = engine.pool_plan.all().get(disk.pool)
+    if wanted is None:
+        return problem(what, "define the pool where it was, or move the volume into another one")
+    return problem(
+        what,
+        f"{_MEND} defines it at {wanted.path}, with what lies there",
+        partial(_define_pool, engine, disk.pool),
+    )
+
+
+def _is_settled(engine: Engine, server: Server) -> bool:
+    """Asked after something was found missing: a server that is being made or deleted at this
+    moment, or is gone by now, is not what we look for."""
+    current = engine.records.find(server.id)
+    return bool(current and current.operation is None and not engine.records.is_worked_on(current))
+
+
+def _recover(engine: Engine, server: Server) -> str:
+    return recover.recover(engine.host, server)
+
+
+def _define(engine: Engine, server: Server) -> str:
+    host = engine.host
+    with host.records.lock(server):
+        spawn.define(host, power.settled(host, server))
+    return "it was defined anew"
+
+
+def _refresh(pool: LibvirtPool) -> str:
+    pool.refresh()
+    return f"pool {pool.name} was refreshed"
+
+
+def _define_pool(engine: Engine, name: str) -> str:
+    return f"pool {engine.pools.named(name).name} was defined"

@@ -1,0 +1,57 @@
+"""Free space on the file systems that Millpond writes to."""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from millpond.doctor.finding import Finding, ok, problem, warning
+from millpond.doctor.places import nearest_existing
+from millpond.engine import Engine
+from millpond.model.sizes import GiB, MiB, format_size
+
+# Below one of these the next template or copy may not fit.
+_LITTLE = 1 * GiB
+_LITTLE_SHARE = 0.1
+# Below this not even the records and the consoles' logs are safe.
+_NONE = 100 * MiB
+
+_BLOCK = 512  # st_blocks counts in these, whatever the file system's own are (stat(2))
+
+
+def look(engine: Engine) -> Iterator[Finding]:
+    pools = {each.name: Path(each.path) for each in engine.pool_plan.all().values()}
+    state = engine.settings.state_path
+    systems: dict[int, dict[str, Path]] = {}
+    for kept, path in {"the state directory": state, **pools}.items():
+        systems.setdefault(_device(path), {})[kept] = path
+    for device, places in systems.items():
+        usage = shutil.disk_usage(nearest_existing(next(iter(places.values()))))
+        share = usage.free / usage.total if usage.total else 0.0
+        what = (
+            f"{format_size(usage.free)} of {format_size(usage.total)} ({share:.0%}) free for "
+            f"{', '.join(places)}"
+        )
+        if usage.free >= _LITTLE and share >= _LITTLE_SHARE:
+            yield ok(what)
+            continue
+        takers = {"images": state / "images", **pools}
+        here = {kept: path for kept, path in takers.items() if _device(path) == device}
+        do = f"free some space there; it is taken by {_sizes(here)}, and by what is not ours"
+        yield problem(what, do) if usage.free < _NONE else warning(what, do)
+
+
+def _device(path: Path) -> int:
+    return nearest_existing(path).stat().st_dev
+
+
+def _sizes(places: Mapping[str, Path]) -> str:
+    """A file with two names, such as an image's that is a template too, counts once."""
+    seen: set[int] = set()
+    return ", ".join(f"{kept}: {format_size(_taken(path, seen))}" for kept, path in places.items())
+
+
+def _taken(directory: Path, seen: set[int]) -> int:
+    files = [each.lstat() for each in directory.rglob("*")]
+    new = {each.st_ino: each.st_blocks * _BLOCK for each in files if each.st_ino not in seen}
+    seen.update(new)
+    return sum(new.values())

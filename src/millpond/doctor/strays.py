@@ -1,0 +1,116 @@
+"""What nothing of ours names: reported with whose it may be, never removed (B31)."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from millpond.compute.directory import CONSOLE_LOG
+from millpond.doctor.finding import Finding, ok, problem, warning
+from millpond.doctor.templates import opened_store
+from millpond.doctor.wording import counted, some
+from millpond.engine import Engine
+from millpond.errors import PoolNotFound
+from millpond.model.formats import DiskFormat
+from millpond.model.names import template_name
+
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_DIRECTORY = re.compile(_UUID)
+_DISK = re.compile(rf"(?P<server>{_UUID})_(?P<role>.+)")
+_BASE = re.compile(r"[0-9a-f]{40}(\.\w+)?")  # SHA-1 of an image's id, as Nova names a base
+
+
+def domains(engine: Engine) -> Iterator[Finding]:
+    """Servers that only their domain tells of: the state directory was lost, or is another."""
+    known = {server.id for server in engine.records.all()}
+    marked = [name for name, _record in engine.domains.records(ignoring=known)]
+    since = {server.name for server in engine.records.all()}  # made while we were listing
+    lost = [name for name in marked if name not in since]
+    for name in lost:
+        yield problem(
+            f"domain {name!r} is a server of Millpond's that no record here tells of",
+            "'millpond doctor --adopt' takes it over, unless another state directory has it",
+        )
+    if not lost:
+        yield ok("no domain of Millpond's is without a record")
+
+
+def volumes(engine: Engine) -> Iterator[Finding]:
+    plan = engine.pool_plan
+    named = [each.name for each in plan.all().values() if each != plan.base]
+    found = [finding for name in named if (finding := _in_pool(engine, name))]
+    if finding := _in_base_pool(engine):
+        found.append(finding)
+    yield from found or [ok("the pools hold nothing but what Millpond's records name")]
+
+
+def directories(engine: Engine) -> Iterator[Finding]:
+    where = engine.settings.instances_path
+    named = [path for path in sorted(where.glob("*-*")) if _DIRECTORY.fullmatch(path.name)]
+    known = {*(server.id for server in engine.records.all()), *engine.domains.names().values()}
+    left = [path.name for path in named if path.name not in known and _holds_a_log_only(path)]
+    if left:
+        yield warning(
+            f"{counted(len(left), 'directory', 'directories')} in {where} with nothing but the "
+            f"console's log of a server that is gone: {some(left)}",
+            "remove what nobody wants to read any more",
+        )
+    else:
+        yield ok("no server that is gone has left its directory")
+
+
+def _in_pool(engine: Engine, name: str) -> Finding | None:
+    try:
+        pool = engine.pools.opened(name)
+    except PoolNotFound:
+        return None
+    listed = [volume.name for volume in pool.volumes()]
+    owners = engine.volume_owners(pool)  # after the listing: a record is older than its volume
+    strays = [each for each in listed if each not in owners and pool.find(each)]
+    return _reported(pool.name, strays, _servers(engine)) if strays else None
+
+
+def _in_base_pool(engine: Engine) -> Finding | None:
+    store = opened_store(engine)
+    strays = [each for each in store.unknown() if not store.is_ours(each)] if store else []
+    return _reported(engine.pool_plan.base.name, strays, _templates(engine)) if strays else None
+
+
+def _reported(pool: str, strays: Sequence[str], owners: Mapping[str, str]) -> Finding:
+    described = [f"{each} ({_likely_owner(each, owners)})" for each in strays]
+    return warning(
+        f"{counted(len(strays), 'volume')} in pool {pool!r} that no record names: "
+        f"{some(described)}",
+        f"'millpond pool show {pool}' lists them; remove what nobody needs, Millpond never does",
+    )
+
+
+def _likely_owner(name: str, owners: Mapping[str, str]) -> str:
+    """By its name alone."""
+    disk = _DISK.fullmatch(name)
+    if disk:
+        server = owners.get(disk["server"], f"server {disk['server']}, which is not here")
+        return f"named like disk {disk['role']!r} of {server}"
+    if name in owners:
+        return f"named like {owners[name]}"
+    if _BASE.fullmatch(name):
+        return "named like the base of an image that is not here"
+    return "no name of Millpond's"
+
+
+def _servers(engine: Engine) -> Mapping[str, str]:
+    """By UUID: servers, and domains that are none."""
+    domains = {uuid: f"domain {name!r}" for name, uuid in engine.domains.names().items()}
+    return {**domains, **{each.id: f"server {each.name!r}" for each in engine.records.all()}}
+
+
+def _templates(engine: Engine) -> Mapping[str, str]:
+    return {
+        template_name(image.id, format): f"the template of image {image.name!r}"
+        for image in engine.catalogue.all()
+        for format in DiskFormat
+    }
+
+
+def _holds_a_log_only(path: Path) -> bool:
+    names = [each.name for each in path.iterdir()] if path.is_dir() else []
+    return bool(names) and all(name.startswith(CONSOLE_LOG) for name in names)

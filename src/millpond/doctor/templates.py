@@ -1,0 +1,84 @@
+"""Templates: none half made, and each that a disk stands on whole."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from millpond.doctor.finding import Finding, ok, problem, warning
+from millpond.doctor.wording import counted, some
+from millpond.engine import Engine
+from millpond.errors import ImageNotFound, PoolNotFound
+from millpond.model.server import Server, TemplateRef
+from millpond.templates.store import TemplateStore
+
+_MEND = "'millpond doctor --mend'"
+
+
+def opened_store(engine: Engine) -> TemplateStore | None:
+    """The templates as they are; None where there is no base pool yet. No pool is made."""
+    try:
+        return TemplateStore(engine.pools.opened(engine.pool_plan.base.name))
+    except PoolNotFound:
+        return None
+
+
+def unfinished(engine: Engine) -> Iterator[Finding]:
+    store = opened_store(engine)
+    begun = store.unfinished() if store else []
+    left = [name for name in begun if store and not store.is_worked_on(name)]
+    if left:
+        yield warning(
+            f"the preparation of {counted(len(left), 'template')} was interrupted: {some(left)}",
+            f"{_MEND} removes what they left; none of it is ever used",
+            partial(_clear, engine),
+        )
+    else:
+        yield ok("no preparation of a template was interrupted")
+
+
+def needed(engine: Engine) -> Iterator[Finding]:
+    """What disks stand on. Two disks on the same template are one finding."""
+    store = opened_store(engine)
+    bases = {
+        disk.template: server
+        for server in engine.records.all()
+        for disk in server.disks
+        if disk.template and disk.overlay and not server.operation
+    }
+    gone = [base for base in bases if store is None or store.find(base.volume) is None]
+    for base in gone:
+        yield _gone(engine, base, bases[base])
+    if bases and not gone:
+        yield ok("each template that a disk stands on is there")
+
+
+def _gone(engine: Engine, base: TemplateRef, server: Server) -> Finding:
+    users = ", ".join(engine.template_users(base.volume))
+    what = f"template {base.volume} is missing or damaged, and disks stand on it: {users}"
+    if _has_image(engine, server):
+        return problem(
+            what,
+            f"{_MEND} prepares it anew from image {server.image.name!r}",
+            partial(_prepare, engine, base, server),
+        )
+    return problem(
+        what,
+        f"restore it from a copy: image {server.image.name!r}, which it was made from, is gone",
+    )
+
+
+def _has_image(engine: Engine, server: Server) -> bool:
+    try:
+        engine.catalogue.describe(server.image.id)
+    except ImageNotFound:
+        return False
+    return True
+
+
+def _prepare(engine: Engine, base: TemplateRef, server: Server) -> str:
+    image = engine.catalogue.describe(server.image.id)
+    return f"it was prepared anew by {engine.templates.fetch_image(image, base.format).prepared}"
+
+
+def _clear(engine: Engine) -> str:
+    engine.templates.init()
+    return "what they had left was removed"
