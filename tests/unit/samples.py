@@ -1,5 +1,7 @@
 """Values that several tests begin with."""
 
+from dataclasses import replace
+
 from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.names import ImageId, ServerId, template_name, volume_name
@@ -28,6 +30,7 @@ def disk(format: DiskFormat = DiskFormat.QCOW2, *, overlay: bool = True) -> Disk
         volume=volume_name(SERVER_ID, "disk"),
         format=format,
         size=10 * GiB,
+        target="vda",
         template=TemplateRef(
             pool="nova-base-images-pool",
             volume=template_name(IMAGE_ID, format),
@@ -67,5 +70,5 @@ def busy_server() -> Server:
             Network(kind=NetworkKind.NETWORK, source="default", mac="52:54:00:00:00:02"),
             Network(kind=NetworkKind.BRIDGE, source="br0", mac="52:54:00:00:00:03"),
         ),
-        disks=(disk(DiskFormat.RAW, overlay=False),),
+        disks=(replace(disk(DiskFormat.RAW, overlay=False), target="sda"),),
     )

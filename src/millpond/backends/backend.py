@@ -1,5 +1,6 @@
 """Template to disk: what every backend promises."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from millpond.model.names import ServerId
@@ -19,8 +20,17 @@ class PoolsOf(Protocol):
     def named(self, name: str) -> Pool: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskWanted:
+    server: ServerId
+    role: str
+    size: int
+    target: str
+    template: TemplateRef
+
+
 class ImageBackend(Protocol):
-    def plan(self, server: ServerId, role: str, size: int, template: TemplateRef) -> Disk:
+    def plan(self, wanted: DiskWanted) -> Disk:
         """The disk as it will be, for the record. Nothing is made yet."""
         ...
 

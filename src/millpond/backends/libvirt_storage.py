@@ -4,11 +4,11 @@ import logging
 import os
 from contextlib import suppress
 
-from millpond.backends.backend import PoolsOf
+from millpond.backends.backend import DiskWanted, PoolsOf
 from millpond.errors import DiskTooSmall, NoSpace, VolumeNotFound
 from millpond.model.formats import Backend
-from millpond.model.names import ServerId, volume_name
-from millpond.model.server import Disk, TemplateRef
+from millpond.model.names import volume_name
+from millpond.model.server import Disk
 from millpond.model.sizes import enough_for, format_size
 from millpond.model.template import Template
 from millpond.model.volume import Backing, Volume, VolumeSpec
@@ -24,16 +24,17 @@ class LibvirtStorage:
         self._backend = backend
         self._pools = pools
 
-    def plan(self, server: ServerId, role: str, size: int, template: TemplateRef) -> Disk:
-        pool = self._pools.for_role(role)
+    def plan(self, wanted: DiskWanted) -> Disk:
+        pool = self._pools.for_role(wanted.role)
         return Disk(
-            role=role,
+            role=wanted.role,
             backend=self._backend,
             pool=pool.name,
-            volume=volume_name(server, role),
+            volume=volume_name(wanted.server, wanted.role),
             format=self._backend.disk_format,
-            size=size,
-            template=template,
+            size=wanted.size,
+            target=wanted.target,
+            template=wanted.template,
             overlay=self._backend is Backend.QCOW2 and pool.capabilities.overlays,
         )
 

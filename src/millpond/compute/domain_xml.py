@@ -15,7 +15,6 @@ from millpond.xml.domain import (
     SerialXml,
 )
 
-_PREFIX = {"virtio": "vd", "scsi": "sd", "sata": "sd", "usb": "sd", "ide": "hd"}
 _END = BackingStoreXml()  # an empty one ends the chain: libvirt probes nothing
 
 
@@ -56,7 +55,6 @@ def record_xml(server: Server, owner: str) -> RecordXml:
 
 
 def _disk(server: Server, disk: Disk, index: int) -> DiskXml:
-    bus = server.hardware.disk_bus
     return DiskXml(
         type="volume",
         driver_type=disk.format,
@@ -64,8 +62,8 @@ def _disk(server: Server, disk: Disk, index: int) -> DiskXml:
         pool=disk.pool,
         volume=disk.volume,
         backing=_chain(disk),
-        target=f"{_PREFIX[bus]}{chr(ord('a') + index)}",
-        bus=bus,
+        target=disk.target,
+        bus=server.hardware.disk_bus,
         boot_order=1 if index == 0 else None,
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from millpond.backends.backend import DiskWanted
 from millpond.compute.host import Host
 from millpond.errors import BadOption, DiskTooSmall
 from millpond.model.flavor import Flavor
@@ -25,7 +26,8 @@ from millpond.model.sizes import enough_for, format_size
 
 LOG = logging.getLogger(__name__)
 
-_DISK_BUSES = ("virtio", "scsi", "sata", "ide", "usb")
+DISK_PREFIX = {"virtio": "vd", "scsi": "sd", "sata": "sd", "usb": "sd", "ide": "hd"}
+"""How a guest names its disks, by their bus."""
 _VIF_MODELS = ("virtio", "e1000", "e1000e", "rtl8139", "ne2k_pci", "pcnet", "vmxnet3")
 
 
@@ -66,15 +68,22 @@ def planned(host: Host, request: ServerRequest) -> Server:
         volume=template_name(image.id, choice.template_format),
         format=choice.template_format,
     )
-    size = _disk_size(request)
-    disk = host.backend(choice.backend).plan(id, "disk", size, template)
+    hardware = _hardware(host, request)
+    wanted = DiskWanted(
+        server=id,
+        role="disk",
+        size=_disk_size(request),
+        target=f"{DISK_PREFIX[hardware.disk_bus]}a",
+        template=template,
+    )
+    disk = host.backend(choice.backend).plan(wanted)
     return Server(
         id=id,
         name=name,
         host=host.name,
         image=ImageRef(id=image.id, name=image.name, format=image.format),
         flavor=request.flavor,
-        hardware=_hardware(host, request),
+        hardware=hardware,
         networks=request.networks,
         disks=(disk,),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -96,7 +105,7 @@ def _hardware(host: Host, request: ServerRequest) -> Hardware:
         virt_type=host.choose_virt_type(),
         firmware=Firmware(firmware),
         machine=properties.get("hw_machine_type") or _machine_for(Firmware(firmware)),
-        disk_bus=_one_of(properties, "hw_disk_bus", _DISK_BUSES, "virtio"),
+        disk_bus=_one_of(properties, "hw_disk_bus", DISK_PREFIX, "virtio"),
         vif_model=_one_of(properties, "hw_vif_model", _VIF_MODELS, "virtio"),
     )
 

@@ -53,6 +53,8 @@ class Disk:
     volume: str
     format: DiskFormat
     size: int
+    target: str
+    """The name that the guest is offered, such as vda: it stays when other disks come and go."""
     template: TemplateRef | None = None
     overlay: bool = False
     """It stands on its template for life; otherwise it is a copy and needs it only once."""
