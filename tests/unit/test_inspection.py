@@ -325,7 +325,8 @@ def test_a_vmdk_of_several_files_is_refused_file_by_file(tmp_path: Path, subform
 
 def _with_descriptor(image: bytes, edit: Callable[[bytes], bytes], sectors: int = 20) -> bytes:
     content = bytearray(image)
-    text = edit(bytes(content[512 : 512 + 20 * 512]).rstrip(b"\0"))
+    # What follows the first zero is the rest of a longer descriptor, which qemu-img wrote before.
+    text = edit(bytes(content[512 : 512 + 20 * 512]).partition(b"\0")[0])
     content[512 : 512 + 20 * 512] = text.ljust(20 * 512, b"\0")
     struct.pack_into("<Q", content, 36, sectors)
     return bytes(content)
@@ -338,7 +339,9 @@ def _with_descriptor(image: bytes, edit: Callable[[bytes], bytes], sectors: int 
         (lambda text: text.replace(b" SPARSE ", b" FLAT "), "its data lies in other files"),
         (lambda text: text.replace(b" SPARSE ", b" VMFS "), "its data lies in other files"),
         (lambda text: b'CREATETYPE="monolithicSparse"\n' + text, "its header is damaged"),
+        (lambda text: b'createType: "vmfs"\n' + text, "its header is damaged"),
         (lambda text: text.replace(b"monolithicSparse", b"vmfs"), "subformat, vmfs,"),
+        (lambda text: text.replace(b"monolithicSparse", b"\x1b[2J"), "its header is damaged"),
         (lambda text: text + b'parentFileNameHint="/etc/passwd"\n', "only the differences"),
         (
             lambda text: text.replace(b"parentCID=ffffffff", b"parentCID=12345678"),
@@ -419,6 +422,20 @@ def test_what_ends_in_its_header_is_refused(images: Images) -> None:
         if format is not ImageFormat.RAW:
             for size in (1, 100, 511):
                 assert refusal(content[:size], format)
+
+
+def test_a_vhdx_without_its_metadata_is_cut_off_in_its_header(images: Images) -> None:
+    content = images[ImageFormat.VHDX][: 300 * KiB]
+
+    assert "in the middle of its header" in str(refusal(content, ImageFormat.VHDX))
+
+
+def test_a_vhdx_whose_size_is_no_number_is_damaged(images: Images) -> None:
+    content = bytearray(images[ImageFormat.VHDX])
+    entry = content.index(bytes.fromhex("2442a52f1bcd7648b2115dbed83bf4b8"))
+    struct.pack_into("<I", content, entry + 20, 4)  # of its 8 bytes
+
+    assert "its header is damaged" in str(refusal(bytes(content), ImageFormat.VHDX))
 
 
 def test_a_stream_that_ends_early_is_refused() -> None:

@@ -79,6 +79,15 @@ def test_zeros_become_holes(tmp_path: Path) -> None:
     assert allocated(target) <= 4 * BLOCK
 
 
+def test_holes_are_found_however_the_bytes_are_cut_up(tmp_path: Path) -> None:
+    content = (b"\1" * BLOCK + bytes(BLOCK)) * 16
+    target = tmp_path / "disk"
+
+    take(content, target, 100_000)
+
+    assert allocated(target) <= 17 * BLOCK
+
+
 def test_a_disk_of_zeros_has_its_length_and_takes_no_space(tmp_path: Path) -> None:
     target = tmp_path / "disk"
 
@@ -281,6 +290,19 @@ def test_a_vhdx_with_an_unfinished_log_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ImageRefused, match="not closed properly"):
         receive_file(path, tmp_path / "received", ImageFormat.VHDX, "guest")
+
+
+def test_a_table_that_is_shorter_than_it_says_is_damaged(tmp_path: Path) -> None:
+    """A second metadata region: oslo.utils goes by the first one."""
+    content = bytearray(converted(raw_file(tmp_path), "vhdx", "block_size=1M").read_bytes())
+    regions = 192 * KiB
+    content[-44:] = b"metadata" + struct.pack("<HH", 0, 2) + bytes(32)
+    id = bytes.fromhex("06a27c8b90479a4bb8fe575f050f886e")
+    struct.pack_into("<16sQII", content, regions + 16 + 2 * 32, id, len(content) - 44, 44, 1)
+    struct.pack_into("<I", content, regions + 8, 3)
+
+    with pytest.raises(ImageRefused, match="its header is damaged"):
+        receive([bytes(content)], tmp_path / "received", ImageFormat.VHDX, "guest")
 
 
 @given(

@@ -1,0 +1,138 @@
+"""millpond image …"""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from millpond.cli.output import as_json, details, table
+from millpond.cli.progress import transfer
+from millpond.engine import Engine
+from millpond.errors import BadOption, ImageInUse
+from millpond.model.formats import ImageFormat
+from millpond.model.image import Image
+from millpond.model.sizes import format_size
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+Name = Annotated[str, typer.Argument(metavar="IMAGE", help="Name, id, or beginning of the id.")]
+Names = Annotated[
+    list[str], typer.Argument(metavar="IMAGE...", help="Names, ids, or beginnings of ids.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def add(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="'-' reads standard input.")],
+    name: Annotated[str, typer.Option(help="Default: the file's name.")] = "",
+    disk_format: Annotated[
+        ImageFormat | None, typer.Option(help="Default: what the file's suffix says.")
+    ] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="KEY=VALUE", help="As Glance names it; repeatable."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Add an image from a file, once its content has been inspected."""
+    engine = Engine.load(ctx.obj.config_files)
+    with transfer(f"adding {name or file.name}", _length(file)) as progress:
+        image = engine.catalogue.add(
+            file,
+            name=name or None,
+            format=disk_format,
+            properties=dict(_property(each) for each in properties or ()),
+            progress=progress,
+        )
+    _show(engine, image, json)
+
+
+@app.command("list")
+def list_(ctx: typer.Context, json: Json = False) -> None:
+    """List all images."""
+    images = Engine.load(ctx.obj.config_files).catalogue.all()
+    if json:
+        print(as_json(images))
+        return
+    table(("Name", "Format", "Size", "Disk", "Id"), [_row(each) for each in images])
+
+
+@app.command()
+def show(ctx: typer.Context, image: Name, json: Json = False) -> None:
+    """Show all that is known of an image, and which servers were made from it."""
+    engine = Engine.load(ctx.obj.config_files)
+    _show(engine, engine.catalogue.get(image), json)
+
+
+@app.command()
+def save(
+    ctx: typer.Context,
+    image: Name,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file, or a directory.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+) -> None:
+    """Save a copy of an image, in the format that it was added in."""
+    catalogue = Engine.load(ctx.obj.config_files).catalogue
+    found = catalogue.get(image)
+    with transfer(f"saving {found.name}", found.size) as progress:
+        saved = catalogue.save(found, file, force=force, progress=progress)
+    print(saved)
+
+
+@app.command()
+def remove(ctx: typer.Context, images: Names) -> None:
+    """Remove images that no server was made from."""
+    engine = Engine.load(ctx.obj.config_files)
+    found = [engine.catalogue.get(each) for each in images]
+    for image in found:
+        if users := engine.image_users(image):
+            raise ImageInUse(image.name, users)
+    for image in found:
+        engine.catalogue.remove(image)
+
+
+def _show(engine: Engine, image: Image, json: bool) -> None:
+    users = engine.image_users(image)
+    if json:
+        print(as_json({**asdict(image), "servers": users}))
+        return
+    details(
+        [
+            ("Name", image.name),
+            ("Id", image.id),
+            ("Format", image.format),
+            ("Size", f"{format_size(image.size)} ({image.size} bytes)"),
+            ("Disk", f"{format_size(image.virtual_size)} ({image.virtual_size} bytes)"),
+            ("SHA-512", image.digest),
+            ("Added", image.created),
+            *((f"Property {key}", value) for key, value in sorted(image.properties.items())),
+            ("Servers", ", ".join(users) or "none"),
+        ]
+    )
+
+
+def _row(image: Image) -> tuple[str, ...]:
+    return (
+        image.name,
+        image.format,
+        format_size(image.size),
+        format_size(image.virtual_size),
+        image.id,
+    )
+
+
+def _property(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key.strip() or not equals:
+        raise BadOption(
+            "--property", f"{text!r} is not KEY=VALUE", "write hw_disk_bus=virtio, say"
+        )
+    return key.strip(), value.strip()
+
+
+def _length(file: Path) -> int | None:
+    """Unknown of a pipe, and of what is not there."""
+    return file.stat().st_size if file.is_file() else None

@@ -1,0 +1,60 @@
+"""What a file's name says of the image in it. The content is asked only for advice."""
+
+import os
+import stat
+from pathlib import Path
+
+from millpond.errors import BadOption
+from millpond.images.inspection import HEAD
+from millpond.images.receive import STANDARD_INPUT, opened
+from millpond.images.recognition import recognise
+from millpond.model.formats import ImageFormat
+
+_FORMATS = {
+    ".qcow2": ImageFormat.QCOW2,
+    ".raw": ImageFormat.RAW,
+    ".vmdk": ImageFormat.VMDK,
+    ".vdi": ImageFormat.VDI,
+    ".vhd": ImageFormat.VHD,
+    ".vpc": ImageFormat.VHD,
+    ".vhdx": ImageFormat.VHDX,
+    ".iso": ImageFormat.ISO,
+    ".hds": ImageFormat.PLOOP,
+    ".ploop": ImageFormat.PLOOP,
+    ".ami": ImageFormat.AMI,
+}
+# Part of no name, but people give it to raw and to qcow2 images alike.
+_SAYS_NOTHING = ".img"
+
+
+def stated_name(path: Path) -> str:
+    if path == STANDARD_INPUT:
+        raise BadOption("--name", "standard input has no name", "give the image one")
+    return path.stem if path.suffix.lower() in (*_FORMATS, _SAYS_NOTHING) else path.name
+
+
+def stated_format(path: Path) -> ImageFormat:
+    if stated := _FORMATS.get(path.suffix.lower()):
+        return stated
+    raise BadOption(
+        "--disk-format", f"the name {str(path)!r} does not say which format it is", _advice(path)
+    )
+
+
+def _advice(path: Path) -> str:
+    """A guess is for people: whoever can write the file decides what it looks like."""
+    found = recognise(_head(path))
+    if len(found) == 1 and (name := min(found)) in set(ImageFormat):
+        return f"it looks like {name}: if you expect that, say --disk-format {name}"
+    return f"say it with --disk-format, which is one of {', '.join(_choices())}"
+
+
+def _choices() -> list[str]:
+    return [each.value for each in ImageFormat if each.can_be_a_disk]
+
+
+def _head(path: Path) -> bytes:
+    """Nothing, if reading it would take it away from who reads it next."""
+    with opened(path) as descriptor:
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        return os.pread(descriptor, HEAD, 0) if is_file else b""
