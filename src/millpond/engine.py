@@ -51,7 +51,11 @@ class Engine:
 
     @cached_property
     def catalogue(self) -> Catalogue:
-        return Catalogue(self.settings.state_path / "images")
+        return Catalogue(self.images_directory)
+
+    @property
+    def images_directory(self) -> Path:
+        return self.settings.state_path / "images"
 
     @cached_property
     def libvirtd(self) -> Libvirtd:

@@ -21,6 +21,7 @@ from millpond.doctor.finding import Level
 from millpond.doctor.kvm import Access, access
 from millpond.doctor.probe import Verdict, probe_kvm
 from millpond.errors import BadOption, Unsupported
+from millpond.images.intake import Intake
 from millpond.model.flavor import Flavor
 from millpond.model.server import VirtType
 from millpond.model.sizes import MiB
@@ -59,7 +60,7 @@ def seen_in(millpond, check):
 def server(millpond, micro_guest):
     """Off, with a qcow2 disk over a raw template."""
     engine = millpond.engine()
-    image = engine.catalogue.add(micro_guest.path, name="micro")
+    image = Intake(engine.images_directory).add(micro_guest.path, name="micro")
     request = ServerRequest(name="web", image=image, flavor=Flavor(memory=32 * MiB))
     made = spawn.create(engine.host, request, start=False)
     assert worries(millpond) == []

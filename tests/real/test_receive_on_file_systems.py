@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from millpond.errors import ImageRefused, NoSpace
-from millpond.images.catalogue import Catalogue
+from millpond.images.intake import Intake
 from millpond.images.receive import receive_file
 from millpond.model.formats import ImageFormat
 from tests.support.loopfs import MIB, FilesystemKind, MakeFilesystem
@@ -78,7 +78,7 @@ def test_a_full_file_system_is_said_and_nothing_is_left(
 ) -> None:
     place = make_filesystem("ext4", 32 * MIB)
     write_disk(workdir / "disk.raw")
-    catalogue = Catalogue(place.path / "images")
+    catalogue = Intake(place.path / "images")
 
     with pytest.raises(NoSpace, match=r"no space left in .*incoming: more than") as caught:
         catalogue.add(workdir / "disk.raw")
@@ -97,6 +97,6 @@ def test_an_image_of_holes_fits_where_its_length_does_not(
     with sparse.open("wb") as file:
         file.truncate(256 * MIB)
 
-    image = Catalogue(place.path / "images").add(sparse)
+    image = Intake(place.path / "images").add(sparse)
 
     assert image.size == 256 * MIB

@@ -6,6 +6,7 @@ import stat
 import pytest
 
 from millpond.errors import ImageRefused, TemplateInUse, VolumeExists
+from millpond.images.intake import Intake
 from millpond.model.formats import DiskFormat
 from millpond.model.names import template_name
 from millpond.model.sizes import MiB
@@ -23,7 +24,9 @@ def engine(millpond):
 
 @pytest.fixture
 def image(engine, micro_guest, workdir):
-    return engine.catalogue.add(converted(micro_guest, "qcow2", workdir), name="guest")
+    return Intake(engine.images_directory).add(
+        converted(micro_guest, "qcow2", workdir), name="guest"
+    )
 
 
 def test_a_template_is_named_as_nova_names_it(engine, image, millpond):

@@ -28,7 +28,7 @@ from millpond.errors import (
     NewerRecord,
     StateNotWritable,
 )
-from millpond.images.catalogue import Catalogue
+from millpond.images.intake import Intake
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId
@@ -42,8 +42,8 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def catalogue(directory: Path) -> Catalogue:
-    return Catalogue(directory)
+def catalogue(directory: Path) -> Intake:
+    return Intake(directory)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def files_of(*images: Image) -> set[str]:
 # Adding
 
 
-def test_an_added_image_is_found_by_name_id_and_prefix(catalogue: Catalogue, disk: Path) -> None:
+def test_an_added_image_is_found_by_name_id_and_prefix(catalogue: Intake, disk: Path) -> None:
     image = catalogue.add(disk, name="guest", properties={"hw_disk_bus": "scsi"})
 
     assert (image.format, image.size, image.virtual_size) == (ImageFormat.RAW, 4 * MiB, 4 * MiB)
@@ -83,14 +83,14 @@ def test_an_added_image_is_found_by_name_id_and_prefix(catalogue: Catalogue, dis
     assert catalogue.all() == [image]
 
 
-def test_another_process_reads_the_same(catalogue: Catalogue, directory: Path, disk: Path) -> None:
+def test_another_process_reads_the_same(catalogue: Intake, directory: Path, disk: Path) -> None:
     image = catalogue.add(disk)
 
-    assert Catalogue(directory).all() == [image]
+    assert Intake(directory).all() == [image]
 
 
 def test_the_content_is_read_only_and_under_its_digest(
-    catalogue: Catalogue, directory: Path, disk: Path
+    catalogue: Intake, directory: Path, disk: Path
 ) -> None:
     image = catalogue.add(disk)
     blob = catalogue.local_file(image)
@@ -102,9 +102,7 @@ def test_the_content_is_read_only_and_under_its_digest(
     assert left_in(directory) == files_of(image)
 
 
-def test_the_same_content_is_stored_once(
-    catalogue: Catalogue, directory: Path, disk: Path
-) -> None:
+def test_the_same_content_is_stored_once(catalogue: Intake, directory: Path, disk: Path) -> None:
     first = catalogue.add(disk, name="first")
     inode = catalogue.local_file(first).stat().st_ino
     second = catalogue.add(disk, name="second", format=ImageFormat.AMI)
@@ -114,7 +112,7 @@ def test_the_same_content_is_stored_once(
     assert left_in(directory) == files_of(first, second)
 
 
-def test_content_that_was_lost_is_stored_again(catalogue: Catalogue, disk: Path) -> None:
+def test_content_that_was_lost_is_stored_again(catalogue: Intake, disk: Path) -> None:
     first = catalogue.add(disk, name="first")
     os.truncate(catalogue.local_file(first), 512)
 
@@ -134,7 +132,7 @@ def test_content_that_was_lost_is_stored_again(catalogue: Catalogue, disk: Path)
     ],
 )
 def test_the_name_of_the_file_says_what_is_not_told(
-    catalogue: Catalogue, tmp_path: Path, file: str, name: str, format: ImageFormat
+    catalogue: Intake, tmp_path: Path, file: str, name: str, format: ImageFormat
 ) -> None:
     made = converted(raw_file(tmp_path), format.content.qemu)
     image = catalogue.add(made.rename(tmp_path / file))
@@ -143,7 +141,7 @@ def test_the_name_of_the_file_says_what_is_not_told(
 
 
 def test_a_suffix_that_says_nothing_is_not_guessed_at(
-    catalogue: Catalogue, directory: Path, tmp_path: Path
+    catalogue: Intake, directory: Path, tmp_path: Path
 ) -> None:
     made = converted(raw_file(tmp_path), "qcow2").rename(tmp_path / "cloud.img")
 
@@ -155,13 +153,13 @@ def test_a_suffix_that_says_nothing_is_not_guessed_at(
     assert catalogue.add(made, format=ImageFormat.QCOW2).name == "cloud"
 
 
-def test_a_version_in_a_name_is_no_suffix(catalogue: Catalogue, disk: Path) -> None:
+def test_a_version_in_a_name_is_no_suffix(catalogue: Intake, disk: Path) -> None:
     versioned = disk.rename(disk.with_name("debian-12.5"))
 
     assert catalogue.add(versioned, format=ImageFormat.RAW).name == "debian-12.5"
 
 
-def test_standard_input_must_be_named_and_described(catalogue: Catalogue) -> None:
+def test_standard_input_must_be_named_and_described(catalogue: Intake) -> None:
     with pytest.raises(BadOption, match="--name"):
         catalogue.add(Path("-"), format=ImageFormat.RAW)
     with pytest.raises(BadOption, match="--disk-format"):
@@ -170,7 +168,7 @@ def test_standard_input_must_be_named_and_described(catalogue: Catalogue) -> Non
 
 @pytest.mark.parametrize("name", ["a/b", "../up", "-x", "tab\there", "", "x" * 201])
 def test_a_name_that_cannot_be_one_is_refused(
-    catalogue: Catalogue, directory: Path, disk: Path, name: str
+    catalogue: Intake, directory: Path, disk: Path, name: str
 ) -> None:
     if name:
         with pytest.raises(BadName):
@@ -180,7 +178,7 @@ def test_a_name_that_cannot_be_one_is_refused(
         assert catalogue.add(disk, name=name).name == disk.stem
 
 
-def test_a_name_is_taken_once(catalogue: Catalogue, directory: Path, disk: Path) -> None:
+def test_a_name_is_taken_once(catalogue: Intake, directory: Path, disk: Path) -> None:
     image = catalogue.add(disk, name="guest")
     read: list[int] = []
 
@@ -192,7 +190,7 @@ def test_a_name_is_taken_once(catalogue: Catalogue, directory: Path, disk: Path)
 
 
 def test_what_is_refused_leaves_nothing_behind(
-    catalogue: Catalogue, directory: Path, tmp_path: Path, disk: Path
+    catalogue: Intake, directory: Path, tmp_path: Path, disk: Path
 ) -> None:
     ploop = tmp_path / "ploop"
     ploop.mkdir()
@@ -212,7 +210,7 @@ def test_what_is_refused_leaves_nothing_behind(
 
 
 def test_an_interrupted_add_leaves_nothing_behind(
-    catalogue: Catalogue, directory: Path, disk: Path
+    catalogue: Intake, directory: Path, disk: Path
 ) -> None:
     def interrupt(_count: int) -> None:
         raise KeyboardInterrupt
@@ -224,7 +222,7 @@ def test_an_interrupted_add_leaves_nothing_behind(
 
 
 def test_a_directory_that_cannot_be_written_is_named(
-    catalogue: Catalogue, directory: Path, disk: Path
+    catalogue: Intake, directory: Path, disk: Path
 ) -> None:
     directory.mkdir(parents=True)
     (directory / "incoming").write_text("not a directory")
@@ -234,7 +232,7 @@ def test_a_directory_that_cannot_be_written_is_named(
 
 
 def test_a_directory_that_cannot_be_read_is_not_taken_for_an_empty_one(
-    catalogue: Catalogue, directory: Path
+    catalogue: Intake, directory: Path
 ) -> None:
     directory.mkdir(parents=True)
     (directory / "records").write_text("not a directory")
@@ -246,9 +244,7 @@ def test_a_directory_that_cannot_be_read_is_not_taken_for_an_empty_one(
 # Finding
 
 
-def test_too_little_of_an_id_is_ambiguous(
-    catalogue: Catalogue, directory: Path, disk: Path
-) -> None:
+def test_too_little_of_an_id_is_ambiguous(catalogue: Intake, directory: Path, disk: Path) -> None:
     image = catalogue.add(disk, name="one")
     twin = image.id[:-1] + ("0" if image.id[-1] != "0" else "1")
     record = json.loads((directory / "records" / f"{image.id}.json").read_bytes())
@@ -262,7 +258,7 @@ def test_too_little_of_an_id_is_ambiguous(
 
 
 @pytest.mark.parametrize("text", ["gone", "", "-"])
-def test_what_is_not_there_is_not_found(catalogue: Catalogue, disk: Path, text: str) -> None:
+def test_what_is_not_there_is_not_found(catalogue: Intake, disk: Path, text: str) -> None:
     catalogue.add(disk)
 
     assert catalogue.find(text) is None
@@ -272,7 +268,7 @@ def test_what_is_not_there_is_not_found(catalogue: Catalogue, disk: Path, text: 
         catalogue.describe(ImageId(text))
 
 
-def test_a_catalogue_that_was_never_used_is_empty(catalogue: Catalogue, directory: Path) -> None:
+def test_a_catalogue_that_was_never_used_is_empty(catalogue: Intake, directory: Path) -> None:
     assert catalogue.all() == []
     assert catalogue.leftovers() == []
     assert not directory.exists()
@@ -286,9 +282,7 @@ def _rewrite(directory: Path, image: Image, **changes: object) -> None:
     path.write_text(json.dumps(record))
 
 
-def test_a_newer_record_is_not_guessed_at(
-    catalogue: Catalogue, directory: Path, disk: Path
-) -> None:
+def test_a_newer_record_is_not_guessed_at(catalogue: Intake, directory: Path, disk: Path) -> None:
     _rewrite(directory, catalogue.add(disk), schema=2)
 
     with pytest.raises(NewerRecord):
@@ -305,7 +299,7 @@ def test_a_newer_record_is_not_guessed_at(
     ],
 )
 def test_a_damaged_record_is_named(
-    catalogue: Catalogue, directory: Path, disk: Path, changes: dict[str, object]
+    catalogue: Intake, directory: Path, disk: Path, changes: dict[str, object]
 ) -> None:
     image = catalogue.add(disk)
     _rewrite(directory, image, **changes)
@@ -319,7 +313,7 @@ def test_a_damaged_record_is_named(
 
 @pytest.mark.parametrize("content", [b"", b"{", b"null", b"\xff\xfe"])
 def test_half_a_record_is_damaged(
-    catalogue: Catalogue, directory: Path, disk: Path, content: bytes
+    catalogue: Intake, directory: Path, disk: Path, content: bytes
 ) -> None:
     image = catalogue.add(disk)
     (directory / "records" / f"{image.id}.json").write_bytes(content)
@@ -328,7 +322,7 @@ def test_half_a_record_is_damaged(
         catalogue.get(image.id)
 
 
-def test_lost_content_is_said(catalogue: Catalogue, disk: Path) -> None:
+def test_lost_content_is_said(catalogue: Intake, disk: Path) -> None:
     image = catalogue.add(disk)
     catalogue.local_file(image).unlink()
 
@@ -339,7 +333,7 @@ def test_lost_content_is_said(catalogue: Catalogue, disk: Path) -> None:
 # Saving
 
 
-def test_a_saved_copy_is_the_callers_own(catalogue: Catalogue, tmp_path: Path, disk: Path) -> None:
+def test_a_saved_copy_is_the_callers_own(catalogue: Intake, tmp_path: Path, disk: Path) -> None:
     image = catalogue.add(disk, name="guest")
     done: list[int] = []
 
@@ -353,7 +347,7 @@ def test_a_saved_copy_is_the_callers_own(catalogue: Catalogue, tmp_path: Path, d
 
 
 def test_a_copy_in_a_directory_is_named_for_the_image(
-    catalogue: Catalogue, tmp_path: Path, disk: Path
+    catalogue: Intake, tmp_path: Path, disk: Path
 ) -> None:
     target = tmp_path / "saved"
     target.mkdir()
@@ -364,9 +358,7 @@ def test_a_copy_in_a_directory_is_named_for_the_image(
     assert list(target.iterdir()) == [saved]
 
 
-def test_a_file_is_replaced_only_by_force(
-    catalogue: Catalogue, tmp_path: Path, disk: Path
-) -> None:
+def test_a_file_is_replaced_only_by_force(catalogue: Intake, tmp_path: Path, disk: Path) -> None:
     image = catalogue.add(disk)
     target = tmp_path / "precious"
     target.write_text("precious")
@@ -379,7 +371,7 @@ def test_a_file_is_replaced_only_by_force(
 
 
 def test_an_interrupted_copy_leaves_what_was_there(
-    catalogue: Catalogue, tmp_path: Path, disk: Path
+    catalogue: Intake, tmp_path: Path, disk: Path
 ) -> None:
     image = catalogue.add(disk)
     place = tmp_path / "saved"
@@ -396,7 +388,7 @@ def test_an_interrupted_copy_leaves_what_was_there(
 
 
 def test_content_that_changed_is_not_passed_on(
-    catalogue: Catalogue, tmp_path: Path, disk: Path
+    catalogue: Intake, tmp_path: Path, disk: Path
 ) -> None:
     image = catalogue.add(disk)
     blob = catalogue.local_file(image)
@@ -414,7 +406,7 @@ def test_content_that_changed_is_not_passed_on(
 
 
 def test_a_place_that_does_not_exist_is_bad_input(
-    catalogue: Catalogue, tmp_path: Path, disk: Path
+    catalogue: Intake, tmp_path: Path, disk: Path
 ) -> None:
     with pytest.raises(BadOption, match="No such file"):
         catalogue.save(catalogue.add(disk), tmp_path / "gone" / "copy.raw")
@@ -424,7 +416,7 @@ def test_a_place_that_does_not_exist_is_bad_input(
 
 
 def test_content_goes_with_the_last_image_that_needs_it(
-    catalogue: Catalogue, directory: Path, disk: Path
+    catalogue: Intake, directory: Path, disk: Path
 ) -> None:
     first, second = (catalogue.add(disk, name=name) for name in ("first", "second"))
 
@@ -437,7 +429,7 @@ def test_content_goes_with_the_last_image_that_needs_it(
 
 
 def test_a_link_to_the_content_outlives_the_image(
-    catalogue: Catalogue, tmp_path: Path, disk: Path
+    catalogue: Intake, tmp_path: Path, disk: Path
 ) -> None:
     image = catalogue.add(disk)
     os.link(catalogue.local_file(image), tmp_path / "template")
@@ -462,7 +454,7 @@ ID = "6c1b1f0c-3a0e-4c59-8a52-1f0f3f0c7a11"
 
 
 def test_what_a_dead_process_left_is_shown_and_swept(
-    catalogue: Catalogue, directory: Path, disk: Path
+    catalogue: Intake, directory: Path, disk: Path
 ) -> None:
     image = catalogue.add(disk)
     left = _leave(
@@ -475,7 +467,7 @@ def test_what_a_dead_process_left_is_shown_and_swept(
     assert left_in(directory) == files_of(image)
 
 
-def test_what_is_not_ours_is_never_swept(catalogue: Catalogue, directory: Path) -> None:
+def test_what_is_not_ours_is_never_swept(catalogue: Intake, directory: Path) -> None:
     foreign = _leave(
         directory,
         "incoming/notes.txt",
@@ -492,12 +484,12 @@ def test_what_is_not_ours_is_never_swept(catalogue: Catalogue, directory: Path) 
 
 
 def test_what_is_being_received_is_not_swept(
-    catalogue: Catalogue, directory: Path, disk: Path
+    catalogue: Intake, directory: Path, disk: Path
 ) -> None:
     seen: list[list[Path]] = []
 
     def meanwhile(_count: int) -> None:
-        other = Catalogue(directory)
+        other = Intake(directory)
         assert len(left_in(directory)) == 1
         seen.extend((other.leftovers(), other.sweep()))
 
@@ -509,7 +501,7 @@ def test_what_is_being_received_is_not_swept(
 
 @pytest.mark.parametrize("name", [f"blobs/{'a' * 128}", f"incoming/{ID}"])
 def test_what_somebody_has_open_is_not_swept(
-    catalogue: Catalogue, directory: Path, name: str
+    catalogue: Intake, directory: Path, name: str
 ) -> None:
     (left,) = _leave(directory, name)
 
@@ -521,9 +513,7 @@ def test_what_somebody_has_open_is_not_swept(
 # At the same time
 
 
-def test_many_add_the_same_content_at_once(
-    catalogue: Catalogue, directory: Path, disk: Path
-) -> None:
+def test_many_add_the_same_content_at_once(catalogue: Intake, directory: Path, disk: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         images = list(pool.map(lambda number: catalogue.add(disk, name=f"{number}"), range(24)))
 
@@ -533,7 +523,7 @@ def test_many_add_the_same_content_at_once(
 
 
 def test_of_many_that_want_one_name_one_gets_it(
-    catalogue: Catalogue, directory: Path, disk: Path
+    catalogue: Intake, directory: Path, disk: Path
 ) -> None:
     together = threading.Barrier(6)
 
@@ -554,7 +544,7 @@ def test_of_many_that_want_one_name_one_gets_it(
 
 
 def test_adding_and_removing_the_same_content_at_once_loses_nothing(
-    catalogue: Catalogue, directory: Path, disk: Path
+    catalogue: Intake, directory: Path, disk: Path
 ) -> None:
     def come_and_go(number: int) -> None:
         for turn in range(6):
@@ -570,13 +560,13 @@ def test_adding_and_removing_the_same_content_at_once_loses_nothing(
     assert left_in(directory) == files_of(kept)
 
 
-def test_processes_add_at_once(catalogue: Catalogue, directory: Path, disk: Path) -> None:
+def test_processes_add_at_once(catalogue: Intake, directory: Path, disk: Path) -> None:
     program = textwrap.dedent("""
         import sys
         from pathlib import Path
-        from millpond.images.catalogue import Catalogue
+        from millpond.images.intake import Intake
         for turn in range(5):
-            Catalogue(Path(sys.argv[1])).add(Path(sys.argv[2]), name=f"{sys.argv[3]}-{turn}")
+            Intake(Path(sys.argv[1])).add(Path(sys.argv[2]), name=f"{sys.argv[3]}-{turn}")
     """)
     words = [sys.executable, "-c", program, str(directory), str(disk)]
     running = [subprocess.Popen([*words, str(number)]) for number in range(4)]
@@ -593,7 +583,7 @@ def test_processes_add_at_once(catalogue: Catalogue, directory: Path, disk: Path
 _DYING = """
 import os, signal, sys
 from pathlib import Path
-from millpond.images.catalogue import Catalogue
+from millpond.images.intake import Intake
 
 verb, directory, disk = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
 deadline = int(sys.argv[4])
@@ -607,7 +597,7 @@ def hook(event, arguments):
         if count == deadline:
             os.kill(os.getpid(), signal.SIGKILL)
 
-catalogue = Catalogue(directory)
+catalogue = Intake(directory)
 image = catalogue.find("dying")
 sys.addaudithook(hook)
 if verb == "add":
@@ -630,7 +620,7 @@ def _deadlines() -> Iterator[int]:
     raise AssertionError("it never got to its end")
 
 
-def _check(catalogue: Catalogue, directory: Path) -> list[Image]:
+def _check(catalogue: Intake, directory: Path) -> list[Image]:
     """Every image is complete, and a sweep leaves images alone and nothing else."""
     images = catalogue.all()
     for image in images:
@@ -646,7 +636,7 @@ def _check(catalogue: Catalogue, directory: Path) -> list[Image]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("known", [False, True], ids=["new content", "known content"])
 def test_an_add_that_is_killed_adds_all_or_nothing(
-    catalogue: Catalogue, directory: Path, disk: Path, known: bool
+    catalogue: Intake, directory: Path, disk: Path, known: bool
 ) -> None:
     if known:
         catalogue.add(disk, name="kept")
@@ -665,7 +655,7 @@ def test_an_add_that_is_killed_adds_all_or_nothing(
 
 @pytest.mark.timeout(300)
 def test_a_removal_that_is_killed_removes_all_or_nothing(
-    catalogue: Catalogue, directory: Path, disk: Path
+    catalogue: Intake, directory: Path, disk: Path
 ) -> None:
     deaths = 0
     for deadline in _deadlines():
@@ -681,16 +671,20 @@ def test_a_removal_that_is_killed_removes_all_or_nothing(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_add_that_is_ended_while_it_reads_can_be_repeated(
-    catalogue: Catalogue, directory: Path, tmp_path: Path, disk: Path, number: signal.Signals
+    catalogue: Intake,
+    directory: Path,
+    tmp_path: Path,
+    disk: Path,
+    number: signal.Signals,
 ) -> None:
     fifo = tmp_path / "fifo.raw"
     os.mkfifo(fifo)
     program = textwrap.dedent("""
         import sys
         from pathlib import Path
-        from millpond.images.catalogue import Catalogue
+        from millpond.images.intake import Intake
         def tell(count): print(count, flush=True)
-        Catalogue(Path(sys.argv[1])).add(Path(sys.argv[2]), name="guest", progress=tell)
+        Intake(Path(sys.argv[1])).add(Path(sys.argv[2]), name="guest", progress=tell)
     """)
     words = [sys.executable, "-c", program, str(directory), str(fifo)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -709,7 +703,7 @@ def test_an_add_that_is_ended_while_it_reads_can_be_repeated(
 
 
 def test_a_lock_that_was_left_is_no_obstacle(directory: Path, disk: Path) -> None:
-    catalogue = Catalogue(directory)
+    catalogue = Intake(directory)
     (directory / "locks").mkdir(parents=True)
     (directory / "locks" / "catalogue").touch()
 

@@ -3,9 +3,10 @@
 import logging
 import os
 from contextlib import suppress
+from pathlib import Path
 
 from millpond.backends.backend import DiskWanted, PoolsOf
-from millpond.errors import DiskTooSmall, NoSpace, VolumeNotFound
+from millpond.errors import DiskTooSmall, VolumeNotFound
 from millpond.model.formats import Backend
 from millpond.model.names import volume_name
 from millpond.model.server import Disk
@@ -86,15 +87,12 @@ def _can_open(path: str, how: int) -> bool:
 
 
 def _fill(volume: Volume, base: Volume) -> str:
-    with open(base.path, "rb") as source, open(volume.path, "r+b") as target:
-        try:
-            how = files.copy_into(source.fileno(), target.fileno())
-            files.sync(target.fileno())
-        except OSError as error:
-            free = os.statvfs(volume.path)
-            raise NoSpace(
-                f"pool {volume.pool}",
-                format_size(base.allocation),
-                format_size(free.f_bavail * free.f_frsize),
-            ) from error
-    return how
+    needed = format_size(base.allocation)
+    with (
+        files.explaining_lack_of_space(Path(volume.path), f"pool {volume.pool}", needed),
+        open(base.path, "rb") as source,
+        open(volume.path, "r+b") as target,
+    ):
+        how = files.copy_into(source.fileno(), target.fileno())
+        files.sync(target.fileno())
+        return how

@@ -10,6 +10,7 @@ from millpond.cli.output import as_json, details, table
 from millpond.cli.progress import transfer
 from millpond.engine import Engine
 from millpond.errors import BadOption, ImageInUse
+from millpond.images.intake import Intake
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.sizes import format_size
@@ -40,7 +41,7 @@ def add(
     """Add an image from a file, once its content has been inspected."""
     engine = Engine.load(ctx.obj.config_files)
     with transfer(f"adding {name or file.name}", _length(file)) as progress:
-        image = engine.catalogue.add(
+        image = Intake(engine.images_directory).add(
             file,
             name=name or None,
             format=disk_format,
@@ -75,10 +76,10 @@ def save(
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
 ) -> None:
     """Save a copy of an image, in the format that it was added in."""
-    catalogue = Engine.load(ctx.obj.config_files).catalogue
-    found = catalogue.get(image)
+    intake = Intake(Engine.load(ctx.obj.config_files).images_directory)
+    found = intake.get(image)
     with transfer(f"saving {found.name}", found.size) as progress:
-        saved = catalogue.save(found, file, force=force, progress=progress)
+        saved = intake.save(found, file, force=force, progress=progress)
     print(saved)
 
 

@@ -80,5 +80,7 @@ def _log(verbose: int) -> None:
     level = {0: logging.WARNING, 1: logging.DEBUG}.get(verbose, logging.DEBUG)
     logging.basicConfig(level=logging.WARNING, format="millpond: %(message)s", stream=sys.stderr)
     logging.getLogger("millpond").setLevel(level)
+    # It logs what it also raises, and we say that ourselves.
+    logging.getLogger("oslo_utils.imageutils").setLevel(logging.CRITICAL)
     if verbose > 1:
         logging.getLogger().setLevel(logging.DEBUG)

@@ -9,41 +9,32 @@ A record is written after its blob and removed before it, so what has a record i
 """
 
 import logging
-import os
 import re
-import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from millpond.errors import (
     Ambiguous,
-    BadOption,
     Busy,
     DamagedRecord,
     FileNotReadable,
     ImageNotFound,
-    NameTaken,
     StateNotWritable,
 )
-from millpond.images.receive import receive_file
-from millpond.images.suffixes import stated_format, stated_name
-from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
-from millpond.model.names import ImageId, checked_name
+from millpond.model.names import ImageId
 from millpond.records import codec
 from millpond.system import files
-from millpond.system.files import CHUNK, Progress, silent
+from millpond.system.files import CHUNK
 from millpond.system.locks import Locks
-from millpond.undo import undo_on_failure
 
 LOG = logging.getLogger(__name__)
 
 SCHEMA = 1
 
-_LOCK = "catalogue"
+LOCK = "catalogue"
 
 # What is ours by its name. Anything else in these directories is left alone.
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -66,36 +57,6 @@ class Catalogue:
         self._incoming = directory / "incoming"
         self._locks = Locks(directory / "locks")
 
-    def add(
-        self,
-        path: Path,
-        *,
-        name: str | None = None,
-        format: ImageFormat | None = None,
-        properties: Mapping[str, str] | None = None,
-        progress: Progress = silent,
-    ) -> Image:
-        """Receive an image from a file ('-' is standard input). What its name and format are
-        not told, the file's name must say."""
-        name = checked_name("an image", name or stated_name(path))
-        format = format or stated_format(path)
-        self._refuse_taken(name)
-        with self._arriving() as (id, part):
-            received = receive_file(path, part, format, name, progress)
-            image = Image(
-                id=id,
-                name=name,
-                format=format,
-                size=received.size,
-                virtual_size=received.virtual_size,
-                digest=received.digest,
-                created=datetime.now(UTC).isoformat(timespec="seconds"),
-                properties=dict(properties or {}),
-            )
-            self._publish(image, part)
-        LOG.info("added image %s (%s)", image.name, image.id)
-        return image
-
     def all(self) -> list[Image]:
         found = [image for path in self._record_paths() if (image := self._read(path))]
         return sorted(found, key=lambda image: (image.name, image.id))
@@ -114,31 +75,10 @@ class Catalogue:
             raise Ambiguous("image", name_or_id, tuple(image.id for image in matches))
         return matches[0]
 
-    def save(
-        self, image: Image, target: Path, *, force: bool = False, progress: Progress = silent
-    ) -> Path:
-        """Write a copy, compared with what was added; into a directory, under the image's name.
-        An interrupted one leaves what was there before."""
-        if target.is_dir():
-            target /= f"{image.name}.{image.format}"
-        if target.exists() and not force:
-            raise NameTaken("a file", str(target))
-        part = target.with_name(f".{target.name}.{uuid.uuid4()}")
-        try:
-            self._copy(image, part, progress)
-            os.rename(part, target)
-            files.sync_directory(target.parent)
-        except OSError as error:
-            reason = f"it cannot be written: {error.strerror or error}"
-            raise BadOption(str(target), reason, "choose another place") from error
-        finally:
-            files.remove(part)
-        return target
-
     def remove(self, image: Image) -> None:
         """Forget an image, and its content if no other image has the same. Whether a server
         needs it is for the caller to find out."""
-        with self._writing(), self._locks.hold(_LOCK):
+        with self._writing(), self._locks.hold(LOCK):
             if not self._record(image.id).exists():
                 raise ImageNotFound(image.id)
             others = [each for each in self.all() if each.id != image.id]
@@ -152,13 +92,13 @@ class Catalogue:
         """What interrupted operations left: no image needs it, and nobody works on it."""
         if not self._records.parent.exists():
             return []
-        with self._writing(), self._locks.hold(_LOCK):
-            dead = [part for part in self._parts() if not self._locks.is_held(_lock_of(part))]
+        with self._writing(), self._locks.hold(LOCK):
+            dead = [part for part in self._parts() if not self._locks.is_held(lock_of(part))]
             return sorted([*dead, *self._unnamed()])
 
     def sweep(self) -> list[Path]:
         """Remove the leftovers that nobody has open, and say which (B31)."""
-        with self._writing(), self._locks.hold(_LOCK):
+        with self._writing(), self._locks.hold(LOCK):
             swept = [part for part in self._parts() if self._sweep_part(part)]
             for path in self._unnamed():
                 if not files.is_open(path):
@@ -182,49 +122,9 @@ class Catalogue:
 
     def local_file(self, image: Image) -> Path:
         blob = self._blob(image)
-        if not _has_size(blob, image.size):
+        if not has_size(blob, image.size):
             raise DamagedRecord(self._record(image.id), f"its content, {blob}, is gone")
         return blob
-
-    # Receiving
-
-    @contextmanager
-    def _arriving(self) -> Iterator[tuple[ImageId, Path]]:
-        """An id for a new image and a file to receive it in, whose lock shows that we live."""
-        id = ImageId(str(uuid.uuid4()))
-        part = self._incoming / id
-        with self._writing():
-            for directory in (self._incoming, self._blobs, self._records):
-                directory.mkdir(parents=True, exist_ok=True, mode=0o750)
-            with self._locks.hold(_lock_of(part)):
-                try:
-                    yield id, part
-                finally:
-                    files.remove(part)
-
-    def _publish(self, image: Image, part: Path) -> None:
-        with self._locks.hold(_LOCK), undo_on_failure() as undo:
-            self._refuse_taken(image.name)
-            blob = self._blob(image)
-            if not _has_size(blob, image.size):
-                os.chmod(part, 0o444)
-                undo.callback(files.remove, blob)
-                os.rename(part, blob)
-                files.sync_directory(self._blobs)
-            record = self._record(image.id)
-            undo.callback(files.remove, record)
-            files.write_atomically(record, codec.encode(ImageRecord(image=image)))
-
-    def _refuse_taken(self, name: str) -> None:
-        if name in {image.name for image in self.all()}:
-            raise NameTaken("an image", name)
-
-    def _copy(self, image: Image, target: Path, progress: Progress) -> None:
-        source = self.local_file(image)
-        received = receive_file(source, target, image.format, image.name, progress)
-        if received.digest != image.digest:
-            raise DamagedRecord(self._record(image.id), f"its content, {source}, has changed")
-        os.chmod(target, 0o644)
 
     # Files
 
@@ -249,7 +149,7 @@ class Catalogue:
 
     def _sweep_part(self, part: Path) -> bool:
         try:
-            with self._locks.hold_now(_lock_of(part), part.name):
+            with self._locks.hold_now(lock_of(part), part.name):
                 if files.is_open(part):
                     return False
                 files.remove(part)
@@ -278,11 +178,11 @@ class Catalogue:
             raise StateNotWritable(path, error.strerror or str(error)) from error
 
 
-def _lock_of(part: Path) -> str:
+def lock_of(part: Path) -> str:
     return f"incoming:{part.name}"
 
 
-def _has_size(path: Path, size: int) -> bool:
+def has_size(path: Path, size: int) -> bool:
     try:
         return path.stat().st_size == size
     except FileNotFoundError:

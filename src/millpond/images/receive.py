@@ -1,6 +1,5 @@
 """Bytes to a file, in one pass: inspect, hash, write (B45). What is refused leaves no file."""
 
-import errno
 import hashlib
 import os
 import stat
@@ -9,13 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from millpond.errors import FileNotReadable, ImageRefused, NoSpace
+from millpond.errors import FileNotReadable, ImageRefused
 from millpond.images.inspection import Inspection
 from millpond.model.formats import ImageFormat
-from millpond.model.sizes import format_size
 from millpond.system import files
 from millpond.system.files import CHUNK, Progress, silent
-from millpond.system.files import _reflink as reflink
 from millpond.undo import undo_on_failure
 
 STANDARD_INPUT = Path("-")
@@ -23,8 +20,6 @@ STANDARD_INPUT = Path("-")
 _BLOCK = 64 * 1024
 """Holes are left in steps of this size, a multiple of what file systems allocate."""
 _ZEROS = bytes(_BLOCK)
-
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 Keep = Callable[[int, bytes, int], None]
 """Takes the file that is being filled, a chunk, and the chunk's place in it."""
@@ -63,7 +58,7 @@ def receive_file(
     cannot change what was inspected."""
     inspection = Inspection(declared, name)
     with opened(source) as reader, _new_file(target) as descriptor:
-        if _can_be_cloned(source, reader) and reflink(reader, descriptor):
+        if _can_be_cloned(source, reader) and files.reflink(reader, descriptor):
             own = _chunks(descriptor, target)
             return _pass_through(own, descriptor, inspection, _keep_as_it_is, progress)
         foreign = _chunks(reader, source)
@@ -119,25 +114,13 @@ def _data(chunk: bytes, offset: int) -> Iterator[tuple[int, int]]:
 
 @contextmanager
 def _new_file(target: Path) -> Iterator[int]:
-    with _explained_lack_of_space(target.parent), undo_on_failure() as undo:
+    with files.explaining_lack_of_space(target.parent), undo_on_failure() as undo:
         descriptor = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         undo.callback(files.remove, target)
         try:
             yield descriptor
         finally:
             os.close(descriptor)
-
-
-@contextmanager
-def _explained_lack_of_space(directory: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _NO_SPACE:
-            raise
-        free = os.statvfs(directory)
-        available = format_size(free.f_bavail * free.f_frsize)
-        raise NoSpace(str(directory), f"more than {available}", available) from error
 
 
 @contextmanager

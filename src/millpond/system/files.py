@@ -4,8 +4,11 @@ import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from millpond.errors import NoSpace
+from millpond.model.sizes import format_size
 from millpond.model.template import Prepared
 
 CHUNK = 4 * 1024 * 1024
@@ -73,7 +76,7 @@ def link_or_copy(source: Path, target: Path, progress: Progress = silent) -> Pre
 def copy_into(source: int, target: int, progress: Progress = silent) -> Prepared:
     """Fill an open, empty file with another's bytes: a reflink, else a copy that keeps holes."""
     size = os.fstat(source).st_size
-    if _reflink(source, target):
+    if reflink(source, target):
         progress(size)
         return Prepared.REFLINK
     if os.fstat(target).st_size < size:
@@ -87,7 +90,8 @@ def copy_into(source: int, target: int, progress: Progress = silent) -> Prepared
     return Prepared.COPY
 
 
-def _reflink(source: int, target: int) -> bool:
+def reflink(source: int, target: int) -> bool:
+    """Share the bytes of a whole file; False where the file system cannot."""
     try:
         fcntl.ioctl(target, _FICLONE, source)
     except OSError as error:
@@ -127,6 +131,24 @@ def _copy_some(source: int, target: int, at: int, count: int) -> int:
         if error.errno not in _NO_REFLINK:
             raise
     return os.pwrite(target, os.pread(source, count, at), at)
+
+
+@contextmanager
+def explaining_lack_of_space(where: Path, what: str = "", needed: str = "more") -> Iterator[None]:
+    """ENOSPC in the block becomes NoSpace, which says how much there is; ``what`` names the
+    place for people."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise NoSpace(what or str(where), needed, format_size(free_space(where))) from error
+
+
+def free_space(where: Path) -> int:
+    """Bytes that we may still write there."""
+    found = os.statvfs(where)
+    return found.f_bavail * found.f_frsize
 
 
 def remove(path: Path) -> None:

@@ -1,8 +1,9 @@
 """One function per verb of qemu-img: stated formats in, values out, limits always."""
 
+import errno
 from pathlib import Path
 
-from millpond.errors import MillpondError, NoSpace, ToolFailed
+from millpond.errors import ToolFailed
 from millpond.model.formats import DiskFormat
 from millpond.system.process import CONVERSION, run
 
@@ -16,10 +17,6 @@ def convert(source: Path, source_format: DiskFormat, target: Path, format: DiskF
     try:
         run(words, CONVERSION)
     except ToolFailed as error:
-        raise _explained(error, target) from error
-
-
-def _explained(error: ToolFailed, target: Path) -> MillpondError:
-    if "No space left" in error.reason:
-        return NoSpace(str(target.parent), "more", "too little")
-    return error
+        if "No space left" in error.reason:
+            raise OSError(errno.ENOSPC, error.reason) from error
+        raise

@@ -1,16 +1,14 @@
 """Templates whose bytes are brought into the pool: linked from this machine's catalogue where
 that is possible, received in one pass otherwise, and converted where a backend needs it."""
 
-import errno
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from millpond.errors import ImageRefused, NoSpace, PoolUnusable, ToolFailed, VolumeExists
+from millpond.errors import ImageRefused, PoolUnusable, ToolFailed, VolumeExists
 from millpond.images.receive import receive
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
@@ -79,7 +77,7 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
         """The image's own bytes into the workspace; a local file to be converted stays put."""
         local = self._images.local_file(wanted.image)
         part = self._part(wanted)
-        with self._space(wanted, wanted.image.size):
+        with self._space(wanted.image.size):
             if local is None:
                 self._download(wanted, part)
                 return replace(wanted, prepared=Prepared.DOWNLOAD)
@@ -100,7 +98,7 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
             return wanted
         source = self._images.local_file(wanted.image) or self._part(wanted)
         target = self._store.workspace(wanted.name) / "converted"
-        with self._space(wanted, wanted.image.virtual_size):
+        with self._space(wanted.image.virtual_size):
             qemu_img.convert(source, wanted.image.format.content, target, wanted.format)
         _verify(target, wanted)
         os.replace(target, self._part(wanted))
@@ -176,19 +174,9 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
     def _part(self, wanted: Preparation) -> Path:
         return self._store.workspace(wanted.name) / "part"
 
-    @contextmanager
-    def _space(self, wanted: Preparation, needed: int) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, NoSpace) as error:
-            if isinstance(error, OSError) and error.errno != errno.ENOSPC:
-                raise
-            free = os.statvfs(self._store.cache)
-            raise NoSpace(
-                f"pool {self._store.pool.name} ({self._store.cache})",
-                format_size(needed),
-                format_size(free.f_bavail * free.f_frsize),
-            ) from error
+    def _space(self, needed: int) -> AbstractContextManager[None]:
+        place = f"pool {self._store.pool.name} ({self._store.cache})"
+        return files.explaining_lack_of_space(self._store.cache, place, format_size(needed))
 
 
 class WorkspaceJournal:

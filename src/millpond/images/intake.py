@@ -1,0 +1,117 @@
+"""Bringing images into the catalogue, and copies of them out: all that reads an image's bytes."""
+
+import logging
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from millpond.errors import BadOption, DamagedRecord, NameTaken
+from millpond.images.catalogue import LOCK, Catalogue, ImageRecord, has_size, lock_of
+from millpond.images.receive import receive_file
+from millpond.images.suffixes import stated_format, stated_name
+from millpond.model.formats import ImageFormat
+from millpond.model.image import Image
+from millpond.model.names import ImageId, checked_name
+from millpond.records import codec
+from millpond.system import files
+from millpond.system.files import Progress, silent
+from millpond.undo import undo_on_failure
+
+LOG = logging.getLogger(__name__)
+
+
+class Intake(Catalogue):
+    """The catalogue with its doors open: apart from it, because inspection costs a tenth of a
+    second to load, which a list of servers need not pay."""
+
+    def add(
+        self,
+        path: Path,
+        *,
+        name: str | None = None,
+        format: ImageFormat | None = None,
+        properties: Mapping[str, str] | None = None,
+        progress: Progress = silent,
+    ) -> Image:
+        """Receive an image from a file ('-' is standard input). What its name and format are
+        not told, the file's name must say."""
+        name = checked_name("an image", name or stated_name(path))
+        format = format or stated_format(path)
+        self._refuse_taken(name)
+        with self._arriving() as (id, part):
+            received = receive_file(path, part, format, name, progress)
+            image = Image(
+                id=id,
+                name=name,
+                format=format,
+                size=received.size,
+                virtual_size=received.virtual_size,
+                digest=received.digest,
+                created=datetime.now(UTC).isoformat(timespec="seconds"),
+                properties=dict(properties or {}),
+            )
+            self._publish(image, part)
+        LOG.info("added image %s (%s)", image.name, image.id)
+        return image
+
+    def save(
+        self, image: Image, target: Path, *, force: bool = False, progress: Progress = silent
+    ) -> Path:
+        """Write a copy, compared with what was added; into a directory, under the image's name.
+        An interrupted one leaves what was there before."""
+        if target.is_dir():
+            target /= f"{image.name}.{image.format}"
+        if target.exists() and not force:
+            raise NameTaken("a file", str(target))
+        part = target.with_name(f".{target.name}.{uuid.uuid4()}")
+        try:
+            self._copy(image, part, progress)
+            os.rename(part, target)
+            files.sync_directory(target.parent)
+        except OSError as error:
+            reason = f"it cannot be written: {error.strerror or error}"
+            raise BadOption(str(target), reason, "choose another place") from error
+        finally:
+            files.remove(part)
+        return target
+
+    @contextmanager
+    def _arriving(self) -> Iterator[tuple[ImageId, Path]]:
+        """An id for a new image and a file to receive it in, whose lock shows that we live."""
+        id = ImageId(str(uuid.uuid4()))
+        part = self._incoming / id
+        with self._writing():
+            for directory in (self._incoming, self._blobs, self._records):
+                directory.mkdir(parents=True, exist_ok=True, mode=0o750)
+            with self._locks.hold(lock_of(part)):
+                try:
+                    yield id, part
+                finally:
+                    files.remove(part)
+
+    def _publish(self, image: Image, part: Path) -> None:
+        with self._locks.hold(LOCK), undo_on_failure() as undo:
+            self._refuse_taken(image.name)
+            blob = self._blob(image)
+            if not has_size(blob, image.size):
+                os.chmod(part, 0o444)
+                undo.callback(files.remove, blob)
+                os.rename(part, blob)
+                files.sync_directory(self._blobs)
+            record = self._record(image.id)
+            undo.callback(files.remove, record)
+            files.write_atomically(record, codec.encode(ImageRecord(image=image)))
+
+    def _refuse_taken(self, name: str) -> None:
+        if name in {image.name for image in self.all()}:
+            raise NameTaken("an image", name)
+
+    def _copy(self, image: Image, target: Path, progress: Progress) -> None:
+        source = self.local_file(image)
+        received = receive_file(source, target, image.format, image.name, progress)
+        if received.digest != image.digest:
+            raise DamagedRecord(self._record(image.id), f"its content, {source}, has changed")
+        os.chmod(target, 0o644)
