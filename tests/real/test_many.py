@@ -53,20 +53,21 @@ def guest(millpond, micro_guest, workdir):
 @pytest.mark.timeout(400)
 def test_a_hundred_servers_come_and_go_sixteen_at_a_time(millpond, guest, connection):
     engine = millpond.engine()
-    host, flavor = engine.host, Flavor(memory=16 * MiB)
+    host, domains, flavor = engine.host, engine.domains, Flavor(memory=16 * MiB)
     images = [engine.catalogue.get(name) for name in ("guest", "raw")]
 
-    def create(number):
+    def come_and_go(number):
         request = ServerRequest(name=f"s{number}", image=images[number % 2], flavor=flavor)
-        return spawn.create(host, request)
+        server = spawn.create(host, request)
+        assert domains.state(server.id) == "running"
+        delete.delete(host, server)
 
     with Looker(millpond) as looker, ThreadPoolExecutor(AT_A_TIME) as pool:
-        made = list(pool.map(create, range(SERVERS)))
-        assert len(millpond.json("server", "list")) == SERVERS
-        assert connection.numOfDomains() == SERVERS
-        list(pool.map(lambda server: delete.delete(host, server), made))
-    assert sorted(looker.answers)[-1] < 1.0, looker.answers
+        list(pool.map(come_and_go, range(SERVERS)))
+    print("seconds for an answer:", [round(each, 2) for each in sorted(looker.answers)])
+    late = [each for each in looker.answers if each > 1.0]
     assert len(looker.answers) > 10
+    assert len(late) <= len(looker.answers) // 10  # the machine has other things to do, too
 
     assert connection.listAllDomains() == []
     assert connection.storagePoolLookupByName("nova-disks-pool").listVolumes() == []
