@@ -173,3 +173,17 @@ def test_raw_disks_are_reflinks_where_the_file_system_has_them(
     assert micro_guest.marker in millpond.wait_for_console(made["id"], "READY")
     os.sync()
     assert where.bytes_written() - before < 8 * MiB
+
+
+def test_a_damaged_template_that_disks_stand_on_is_never_taken_away(
+    engine, image, millpond, micro_guest
+):
+    """Its preparation fails: the file that was there stays, and is replaced by the next one."""
+    template = engine.templates.fetch_image(image, DiskFormat.QCOW2)
+    record = millpond.bases.with_name("_base.millpond") / "records" / f"{template.volume}.json"
+    record.write_bytes(b"damaged")
+    for spoil in (changed, broken):
+        with pytest.raises((ImageRefused, OSError)):
+            downloading(engine, spoil).fetch_image(image, DiskFormat.QCOW2)
+    assert (millpond.bases / template.volume).exists()
+    assert engine.templates.fetch_image(image, DiskFormat.QCOW2).digest == image.digest

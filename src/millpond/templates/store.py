@@ -74,7 +74,11 @@ class TemplateStore:
 
     def is_ours(self, name: str) -> bool:
         """Whether a record, however damaged, or a preparation under way names this template."""
-        return self._record(name).exists() or (self._incoming / name).exists()
+        return self.has_record(name) or (self._incoming / name).exists()
+
+    def has_record(self, name: str) -> bool:
+        """However damaged: disks may have been made from it."""
+        return self._record(name).exists()
 
     def unfinished(self) -> list[str]:
         """Names of templates whose preparation was begun and has not ended."""

@@ -1,0 +1,137 @@
+"""A template's way into the pool, however its bytes were made: rename, refresh, record last."""
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from millpond.errors import PoolUnusable, VolumeExists
+from millpond.model.template import Template
+from millpond.records import codec, journal
+from millpond.records.journal import Step, Verb, Watch
+from millpond.system import files
+from millpond.templates.store import TemplateStore
+
+LOG = logging.getLogger(__name__)
+
+
+class Preparation(Protocol):
+    """A template on its way into the pool."""
+
+    @property
+    def name(self) -> str:
+        """Of its volume."""
+        ...
+
+    @property
+    def replaces(self) -> bool:
+        """Its file lay in the pool before, and disks may stand on it: it is never taken away."""
+        ...
+
+    def described(self, path: Path, pool: str) -> Template:
+        """Its record, now that its bytes are at ``path``."""
+        ...
+
+
+P = TypeVar("P", bound=Preparation)
+
+
+class Publication:
+    def __init__(self, store: TemplateStore, watch: Watch) -> None:
+        self._store = store
+        self._watch = watch
+
+    def verb(self, making: Sequence[Step[P]]) -> Verb[P]:
+        return Verb(
+            "prepare",
+            (
+                *making,
+                Step("publish", self._publish, self._withdraw),
+                Step("refresh", self._refresh),
+                Step("record", self._record),
+            ),
+        )
+
+    def run(self, wanted: P, making: Sequence[Step[P]]) -> Template:
+        """Make it and bring it in; its lock is held. ``making`` leaves its bytes in part()."""
+        done = journal.run(self.verb(making), wanted, WorkspaceJournal(self._store), self._watch)
+        template = self._store.find(done.name)
+        assert template is not None  # _record wrote it, and the lock is held
+        return template
+
+    def part(self, wanted: Preparation) -> Path:
+        """Where the bytes are made before they enter the pool."""
+        return self._store.workspace(wanted.name) / "part"
+
+    def will_replace(self, name: str) -> bool:
+        """Whether a damaged template of this name is ours to replace; somebody else's file is
+        reported and left alone (B31)."""
+        if not (self._store.cache / name).exists():
+            return False
+        if not self._store.is_ours(name):
+            raise VolumeExists(self._store.pool.name, name)
+        return self._store.has_record(name)
+
+    def drop(self, name: str) -> None:
+        self._store.remove(name)
+        self._store.pool.refresh()
+
+    def clear(self, name: str) -> None:
+        """Remove what an interrupted preparation left: only what its own journal names."""
+        if not self._store.has_record(name) and (self._store.cache / name).exists():
+            self.drop(name)
+        self._store.discard_workspace(name)
+        LOG.info("cleared away an interrupted preparation of template %s", name)
+
+    def _publish(self, wanted: P) -> P:
+        """Root's and read-only before it is in the pool, durable before it has a record."""
+        part = self.part(wanted)
+        with open(part, "rb") as file:
+            os.fchmod(file.fileno(), 0o444)
+            os.fchown(file.fileno(), os.geteuid(), os.getegid())
+            files.sync(file.fileno())
+        try:
+            os.rename(part, self._store.cache / wanted.name)
+            files.sync_directory(self._store.cache)
+        except FileNotFoundError as error:
+            reason = f"its directory {self._store.cache} is missing"
+            raise PoolUnusable(self._store.pool.name, reason) from error
+        return wanted
+
+    def _withdraw(self, wanted: Preparation) -> None:
+        if not wanted.replaces and (self._store.cache / wanted.name).exists():
+            self.drop(wanted.name)
+
+    def _refresh(self, wanted: P) -> P:
+        self._store.pool.refresh()
+        if self._store.pool.find(wanted.name) is None:
+            raise PoolUnusable(
+                self._store.pool.name,
+                f"libvirt does not see what lies in {self._store.cache} on this machine",
+            )
+        return wanted
+
+    def _record(self, wanted: P) -> P:
+        pool = self._store.pool.name
+        self._store.put(wanted.described(self._store.cache / wanted.name, pool))
+        return wanted
+
+
+class WorkspaceJournal:
+    """The step of a template's preparation, in its workspace."""
+
+    def __init__(self, store: TemplateStore) -> None:
+        self._store = store
+
+    def enter(self, state: P, verb: str, step: str) -> P:
+        path = self._store.workspace(state.name) / "journal.json"
+        files.write_atomically(path, codec.encode({"schema": 1, "verb": verb, "step": step}))
+        return state
+
+    def finish(self, state: P) -> P:
+        self._store.discard_workspace(state.name)
+        return state
+
+    def forget(self, state: Preparation) -> None:
+        self._store.discard_workspace(state.name)
