@@ -27,6 +27,7 @@ from millpond.storage.libvirt_pool import LibvirtPool
 from millpond.storage.pools import PoolPlan, Pools
 from millpond.system.libvirtd import Libvirtd
 from millpond.system.locks import Locks, Slots
+from millpond.templates.blank import BlankTemplates
 from millpond.templates.handler import BaseTemplateImagehandler, Workshop
 from millpond.templates.store import TemplateStore
 
@@ -82,9 +83,13 @@ class Engine:
         return Domains(self.libvirtd)
 
     @cached_property
+    def template_store(self) -> TemplateStore:
+        return TemplateStore(self.pools.base)
+
+    @cached_property
     def templates(self) -> BaseTemplateImagehandler:
         workshop = Workshop(
-            store=TemplateStore(self.pools.base),
+            store=self.template_store,
             images=self.catalogue,
             users=self.template_users,
             watch=self._watch,
@@ -111,6 +116,9 @@ class Engine:
             records=self.records,
             images=self.catalogue,
             templates=self.templates,
+            blanks=BlankTemplates(
+                self.template_store, self.settings.default_ephemeral_format, self._watch
+            ),
             base_pool=self.pool_plan.base.name,
             selection=self.settings.libvirt.selection,
             backends=backends,

@@ -72,6 +72,13 @@ class PoolContract:
             pool.resize("a", MiB)
         assert pool.get("a").capacity == 2 * MiB
 
+    def test_content_is_written(self, pool):
+        pool.create(spec("a", format=DiskFormat.RAW))
+        pool.upload("a", b"x" * 700_000)
+        assert pool.get("a").capacity == MiB
+        pool.refresh()
+        assert pool.get("a").allocation >= 700_000
+
     def test_a_deleted_volume_is_gone(self, pool):
         pool.create(spec("a"))
         pool.delete("a")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from millpond.model.names import ServerId
-from millpond.model.server import Disk, TemplateRef
+from millpond.model.server import Content, Disk, TemplateRef
 from millpond.model.template import Template
 from millpond.storage.pool import Pool
 
@@ -25,8 +25,10 @@ class DiskWanted:
     server: ServerId
     role: str
     size: int
-    target: str
-    template: TemplateRef
+    target: str = ""
+    """Given last, when it is known which disks stand before it."""
+    content: Content = Content.IMAGE
+    template: TemplateRef | None = None
 
 
 class ImageBackend(Protocol):
@@ -34,8 +36,17 @@ class ImageBackend(Protocol):
         """The disk as it will be, for the record. Nothing is made yet."""
         ...
 
-    def create(self, disk: Disk, template: Template) -> None:
-        """Make the disk of a record. One that was begun and not finished is made anew."""
+    def create(self, disk: Disk, template: Template | None) -> None:
+        """Make the disk of a record, empty without a template. One that was begun and not
+        finished is made anew."""
+        ...
+
+    def fill(self, disk: Disk, content: bytes) -> None:
+        """Write a small disk's whole content into it."""
+        ...
+
+    def grow(self, disk: Disk, size: int) -> None:
+        """Make it larger; no server runs on it."""
         ...
 
     def exists(self, disk: Disk) -> bool: ...

@@ -35,20 +35,31 @@ class LibvirtStorage:
             format=self._backend.disk_format,
             size=wanted.size,
             target=wanted.target,
+            content=wanted.content,
             template=wanted.template,
-            overlay=self._backend is Backend.QCOW2 and pool.capabilities.overlays,
+            overlay=bool(
+                wanted.template and self._backend is Backend.QCOW2 and pool.capabilities.overlays
+            ),
         )
 
-    def create(self, disk: Disk, template: Template) -> None:
-        if disk.size < template.virtual_size:
-            needed, enough = format_size(template.virtual_size), enough_for(template.virtual_size)
-            raise DiskTooSmall(format_size(disk.size), needed, template.image, enough)
+    def create(self, disk: Disk, template: Template | None) -> None:
+        if template:
+            _refuse_too_small(disk, template)
         self.delete(disk)  # the record came first: a volume of this name is our own half-made one
-        base = self._pools.base.get(template.volume)
-        if disk.overlay:
-            self._overlay(disk, base, template)
+        if template is None:
+            self._pools.named(disk.pool).create(_spec(disk))
+            LOG.info("made %s/%s, empty", disk.pool, disk.volume)
+        elif disk.overlay:
+            self._overlay(disk, self._pools.base.get(template.volume), template)
         else:
-            self._copy(disk, base, template)
+            self._copy(disk, self._pools.base.get(template.volume), template)
+
+    def fill(self, disk: Disk, content: bytes) -> None:
+        self._pools.named(disk.pool).upload(disk.volume, content)
+
+    def grow(self, disk: Disk, size: int) -> None:
+        self._pools.named(disk.pool).resize(disk.volume, size)
+        LOG.info("grew %s/%s to %s", disk.pool, disk.volume, format_size(size))
 
     def exists(self, disk: Disk) -> bool:
         return self._pools.named(disk.pool).find(disk.volume) is not None
@@ -75,6 +86,12 @@ class LibvirtStorage:
             pool.create_from(_spec(disk), base)
             how = "copy by libvirt"
         LOG.info("made %s/%s from %s by %s", disk.pool, disk.volume, base.name, how)
+
+
+def _refuse_too_small(disk: Disk, template: Template) -> None:
+    if disk.size < template.virtual_size:
+        needed, enough = format_size(template.virtual_size), enough_for(template.virtual_size)
+        raise DiskTooSmall(format_size(disk.size), needed, template.image, enough)
 
 
 def _spec(disk: Disk, backing: Backing | None = None) -> VolumeSpec:

@@ -22,12 +22,21 @@ COMMANDS = {
     "doctor": ("millpond.cli.doctor", "Look for what is wrong on this host, and mend it."),
 }
 
+# The same for a word after the verb that needs more than its siblings do.
+SUBCOMMANDS = {("server", "create"): "millpond.cli.server_create"}
+
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"millpond {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
@@ -40,12 +49,12 @@ def millpond(
     verbose: Annotated[
         int, typer.Option("--verbose", "-v", count=True, help="Show each decision and why.")
     ] = 0,
-    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_version, is_eager=True),
+    ] = False,
 ) -> None:
     """Prepare the disks of virtual machines on libvirt storage pools, and run them."""
-    if version:
-        print(f"millpond {__version__}")
-        raise typer.Exit
     _log(verbose)
     ctx.obj = Invocation(config_files=tuple(config_file or ()), verbose=verbose)
 
@@ -62,10 +71,19 @@ def main() -> None:
 
 def _add_commands(words: list[str]) -> None:
     """All verbs by name, and what they do for the one that was called."""
-    for name, (module, explanation) in COMMANDS.items():
-        called = name in words
-        verb = importlib.import_module(module).app if called else typer.Typer()
+    for name, (_, explanation) in COMMANDS.items():
+        verb = loaded(name, words) if name in words else typer.Typer()
         app.add_typer(verb, name=name, help=explanation)
+
+
+def loaded(name: str, words: list[str]) -> typer.Typer:
+    """A verb with all that may follow it, but for what is loaded alone and was not asked for."""
+    verb: typer.Typer = importlib.import_module(COMMANDS[name][0]).app
+    siblings = {command.name for command in verb.registered_commands}
+    for (parent, word), module in SUBCOMMANDS.items():
+        if parent == name and (word in words or siblings.isdisjoint(words)):
+            importlib.import_module(module)
+    return verb
 
 
 def _complain(message: str, hint: str) -> None:

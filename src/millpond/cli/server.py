@@ -1,24 +1,20 @@
 """millpond server …"""
 
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from millpond.cli import console as terminal
 from millpond.cli.output import as_json, details, table
-from millpond.cli.progress import transfer
 from millpond.compute import delete as deleting
-from millpond.compute import directory, power, spawn
-from millpond.compute.request import ServerRequest, parse_network
+from millpond.compute import directory, power
 from millpond.compute.status import statuses
-from millpond.config import Settings
 from millpond.engine import Engine
-from millpond.errors import BadOption, NoConsole
-from millpond.model.flavor import Flavor
-from millpond.model.server import Disk, Firmware, Server
-from millpond.model.sizes import format_size, parse_size
+from millpond.errors import NoConsole
+from millpond.model.server import Disk, Server
+from millpond.model.sizes import format_size
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -26,39 +22,6 @@ Name = Annotated[str, typer.Argument(metavar="SERVER", help="Name, id, or beginn
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PATIENCE = 60.0
 """Seconds that a guest has to power itself off; Nova's shutdown_timeout."""
-
-
-@app.command()
-def create(
-    ctx: typer.Context,
-    name: Annotated[str, typer.Argument(help="The new server's name.")],
-    image: Annotated[str, typer.Option(help="Name or id of the image.")],
-    flavor: Annotated[str, typer.Option(help="A flavour of the configuration.")] = "",
-    vcpus: Annotated[int | None, typer.Option(min=1, help="Virtual CPUs.")] = None,
-    memory: Annotated[str, typer.Option(help="Such as 512M or 2G.")] = "",
-    disk: Annotated[str, typer.Option(help="Root disk, such as 10G; default: the image's.")] = "",
-    network: Annotated[
-        list[str] | None,
-        typer.Option(help="none, user, bridge:BRIDGE or a libvirt network; repeatable."),
-    ] = None,
-    firmware: Annotated[
-        Firmware | None, typer.Option(help="Default: the image's, or bios.")
-    ] = None,
-    start: Annotated[bool, typer.Option("--start/--no-start", help="Start it.")] = True,
-    json: Json = False,
-) -> None:
-    """Create a server from an image and start it."""
-    engine = Engine.load(ctx.obj.config_files)
-    request = ServerRequest(
-        name=name,
-        image=engine.catalogue.get(image),
-        flavor=_flavor(engine.settings, flavor, vcpus, memory, disk),
-        networks=tuple(filter(None, (parse_network(each) for each in network or ["user"]))),
-        firmware=firmware,
-    )
-    with transfer(f"template of {request.image.name}", request.image.size) as progress:
-        server = spawn.create(engine.host, request, start=start, progress=progress)
-    _show(engine, server, json)
 
 
 @app.command("list")
@@ -80,7 +43,7 @@ def list_(ctx: typer.Context, json: Json = False) -> None:
 def show(ctx: typer.Context, server: Name, json: Json = False) -> None:
     """Show all that is known of a server."""
     engine = Engine.load(ctx.obj.config_files)
-    _show(engine, engine.server(server), json)
+    show_server(engine, engine.server(server), json)
 
 
 @app.command()
@@ -145,20 +108,6 @@ def delete(
         deleting.delete(engine.host, found)
 
 
-def _flavor(settings: Settings, name: str, vcpus: int | None, memory: str, disk: str) -> Flavor:
-    """The named one, or the default, with what was said besides."""
-    if name and name not in settings.flavors:
-        known = ", ".join(sorted(settings.flavors)) or "none is configured"
-        raise BadOption("--flavor", f"there is no flavour {name!r}", f"known: {known}")
-    flavor = settings.flavors[name] if name else Flavor()
-    return replace(
-        flavor,
-        vcpus=vcpus or flavor.vcpus,
-        memory=parse_size(memory, unit="m") if memory else flavor.memory,
-        disk=parse_size(disk, unit="g") if disk else flavor.disk,
-    )
-
-
 def _row(server: Server, state: str) -> tuple[str, ...]:
     root = server.disk()
     return (
@@ -175,7 +124,7 @@ def _described(server: Server, state: str) -> dict[str, object]:
     return {"state": state, **asdict(server)}
 
 
-def _show(engine: Engine, server: Server, json: bool) -> None:
+def show_server(engine: Engine, server: Server, json: bool) -> None:
     state = statuses([server], engine.records, engine.domains)[server.id]
     if json:
         print(as_json(_described(server, state)))

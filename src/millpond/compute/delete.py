@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from millpond.compute import spawn
+from millpond.compute import disks, spawn
 from millpond.compute.host import Host
 from millpond.model.server import Server
 from millpond.records import journal
@@ -35,7 +35,7 @@ def deletion(host: Host) -> Verb[Server]:
         (
             step("stop", spawn.power_off),
             step("domain", spawn.undefine),
-            step("disks", spawn.delete_disks),
+            step("disks", disks.delete),
         ),
         resumes=True,
     )

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from millpond.model.formats import DiskFormat
-from millpond.model.server import Disk, Firmware, Network, NetworkKind, Server, VirtType
+from millpond.model.server import Content, Disk, Firmware, Network, NetworkKind, Server, VirtType
 from millpond.records import codec
 from millpond.xml.domain import (
     BackingStoreXml,
@@ -55,15 +55,19 @@ def record_xml(server: Server, owner: str) -> RecordXml:
 
 
 def _disk(server: Server, disk: Disk, index: int) -> DiskXml:
+    """The config drive is a disk like the others, only read-only: guests find it by its label,
+    and not every bus has CD-ROMs."""
+    fixed = disk.content is Content.CONFIG
     return DiskXml(
         type="volume",
         driver_type=disk.format,
-        discard="unmap",
+        discard=None if fixed else "unmap",
         pool=disk.pool,
         volume=disk.volume,
         backing=_chain(disk),
         target=disk.target,
         bus=server.hardware.disk_bus,
+        read_only=fixed,
         boot_order=1 if index == 0 else None,
     )
 

@@ -14,6 +14,7 @@ from millpond.model.server import VirtType
 from millpond.records.journal import Watch, unwatched
 from millpond.records.records import Records
 from millpond.system.locks import Slots
+from millpond.templates.blank import BlankTemplates
 from millpond.templates.handler import BaseTemplateImagehandler
 
 
@@ -24,6 +25,7 @@ class Host:
     records: Records
     images: ImageSource
     templates: BaseTemplateImagehandler
+    blanks: BlankTemplates
     base_pool: str
     selection: Selection
     backends: Mapping[Backend, ImageBackend]

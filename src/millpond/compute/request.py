@@ -7,12 +7,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from millpond.backends.backend import DiskWanted
+from millpond.compute import disks
+from millpond.compute.disks import DiskRequest
 from millpond.compute.host import Host
-from millpond.errors import BadOption, DiskTooSmall
+from millpond.errors import BadOption
 from millpond.model.flavor import Flavor
 from millpond.model.image import Image
-from millpond.model.names import ServerId, checked_name, template_name
+from millpond.model.names import ServerId, checked_name
 from millpond.model.server import (
     Firmware,
     Hardware,
@@ -20,14 +21,10 @@ from millpond.model.server import (
     Network,
     NetworkKind,
     Server,
-    TemplateRef,
 )
-from millpond.model.sizes import enough_for, format_size
 
 LOG = logging.getLogger(__name__)
 
-DISK_PREFIX = {"virtio": "vd", "scsi": "sd", "sata": "sd", "usb": "sd", "ide": "hd"}
-"""How a guest names its disks, by their bus."""
 _VIF_MODELS = ("virtio", "e1000", "e1000e", "rtl8139", "ne2k_pci", "pcnet", "vmxnet3")
 
 
@@ -39,6 +36,8 @@ class ServerRequest:
     networks: tuple[Network, ...] = ()
     firmware: Firmware | None = None
     """None: as the image's properties say, else BIOS."""
+    config_drive: bytes = b""
+    """An ISO image for the guest's first boot (compute/config_drive.py)."""
 
 
 def parse_network(text: str) -> Network | None:
@@ -61,22 +60,14 @@ def planned(host: Host, request: ServerRequest) -> Server:
     name = checked_name("a server", request.name)
     id = ServerId(str(uuid.uuid4()))
     image = request.image
-    choice = host.selection.choose(image.format)
-    LOG.debug("image %s goes to backend %s: %s", image.name, choice.backend, choice.reason)
-    template = TemplateRef(
-        pool=host.base_pool,
-        volume=template_name(image.id, choice.template_format),
-        format=choice.template_format,
-    )
     hardware = _hardware(host, request)
-    wanted = DiskWanted(
+    wanted = DiskRequest(
         server=id,
-        role="disk",
-        size=_disk_size(request),
-        target=f"{DISK_PREFIX[hardware.disk_bus]}a",
-        template=template,
+        image=image,
+        flavor=request.flavor,
+        bus=hardware.disk_bus,
+        config_size=len(request.config_drive),
     )
-    disk = host.backend(choice.backend).plan(wanted)
     return Server(
         id=id,
         name=name,
@@ -85,17 +76,9 @@ def planned(host: Host, request: ServerRequest) -> Server:
         flavor=request.flavor,
         hardware=hardware,
         networks=request.networks,
-        disks=(disk,),
+        disks=disks.plan(host, wanted),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-
-
-def _disk_size(request: ServerRequest) -> int:
-    asked, needed = request.flavor.disk, request.image.virtual_size
-    if asked and asked < needed:
-        name, enough = request.image.name, enough_for(needed)
-        raise DiskTooSmall(format_size(asked), format_size(needed), name, enough)
-    return asked or needed
 
 
 def _hardware(host: Host, request: ServerRequest) -> Hardware:
@@ -105,7 +88,7 @@ def _hardware(host: Host, request: ServerRequest) -> Hardware:
         virt_type=host.choose_virt_type(),
         firmware=Firmware(firmware),
         machine=properties.get("hw_machine_type") or _machine_for(Firmware(firmware)),
-        disk_bus=_one_of(properties, "hw_disk_bus", DISK_PREFIX, "virtio"),
+        disk_bus=_one_of(properties, "hw_disk_bus", disks.PREFIX, "virtio"),
         vif_model=_one_of(properties, "hw_vif_model", _VIF_MODELS, "virtio"),
     )
 

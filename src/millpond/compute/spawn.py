@@ -1,17 +1,16 @@
 """Create a server: template, disks, domain, start; any failure leaves nothing behind."""
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
-from millpond.compute import directory
+from millpond.compute import directory, disks
 from millpond.compute.domain_xml import domain_xml
 from millpond.compute.host import Host
 from millpond.compute.owner import refuse_foreign_servers
 from millpond.compute.request import ServerRequest, planned
 from millpond.errors import NameTaken
-from millpond.model.server import Disk, Server
-from millpond.model.template import Template
+from millpond.model.server import Server
 from millpond.records import journal
 from millpond.records.journal import Step, Verb
 from millpond.records.records import ServerJournal
@@ -24,7 +23,8 @@ def create(
     host: Host, request: ServerRequest, *, start: bool = True, progress: Progress = silent
 ) -> Server:
     server = planned(host, request)
-    verb = creation(host, start=start, progress=progress)
+    content = Creation(start=start, progress=progress, config_drive=request.config_drive)
+    verb = creation(host, content)
     notes = ServerJournal(host.records)
     with host.records.lock(server):
         with host.records.lock_name(server.name):
@@ -36,14 +36,26 @@ def create(
     return made
 
 
-def creation(host: Host, *, start: bool = True, progress: Progress = silent) -> Verb[Server]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Creation:
+    """What a new server needs besides its record."""
+
+    start: bool = True
+    progress: Progress = silent
+    config_drive: bytes = b""
+
+
+USUAL = Creation()
+
+
+def creation(host: Host, content: Creation = USUAL) -> Verb[Server]:
     steps = (
-        Step("template", partial(_fetch_templates, host, progress)),
-        Step("disks", partial(_make_disks, host), partial(delete_disks, host)),
+        Step("template", partial(_fetch_templates, host, content)),
+        Step("disks", partial(_make_disks, host, content), partial(disks.delete, host)),
         Step("domain", partial(define, host), partial(undefine, host)),
         Step("start", partial(power_on, host), partial(power_off, host)),
     )
-    return Verb("create", steps if start else steps[:-1])
+    return Verb("create", steps if content.start else steps[:-1])
 
 
 def define(host: Host, server: Server) -> Server:
@@ -59,11 +71,6 @@ def undefine(host: Host, server: Server) -> None:
     directory.remove(host.instances, server.id)
 
 
-def delete_disks(host: Host, server: Server) -> None:
-    for disk in server.disks:
-        host.backend(disk.backend).delete(disk)
-
-
 def power_on(host: Host, server: Server) -> Server:
     with host.starts.hold():
         host.domains.start(server.id)
@@ -74,22 +81,19 @@ def power_off(host: Host, server: Server) -> None:
     host.domains.power_off(server.id)
 
 
-def _fetch_templates(host: Host, progress: Progress, server: Server) -> Server:
+def _fetch_templates(host: Host, content: Creation, server: Server) -> Server:
     for disk in server.disks:
-        _template(host, server, disk, progress)
+        disks.template(host, server, disk, content.progress)
     return server
 
 
-def _make_disks(host: Host, server: Server) -> Server:
-    for disk in server.disks:
-        host.backend(disk.backend).create(disk, _template(host, server, disk))
+def _make_disks(host: Host, content: Creation, server: Server) -> Server:
+    disks.make(host, server)
+    if drive := server.disk("disk.config"):
+        backend = host.backend(drive.backend)
+        backend.create(drive, None)
+        backend.fill(drive, content.config_drive)
     return server
-
-
-def _template(host: Host, server: Server, disk: Disk, progress: Progress = silent) -> Template:
-    assert disk.template is not None  # every disk that we make so far comes from an image
-    image = host.images.describe(server.image.id)
-    return host.templates.fetch_image(image, disk.template.format, progress)
 
 
 def _refuse_a_taken_name(host: Host, server: Server) -> None:

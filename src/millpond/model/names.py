@@ -6,6 +6,7 @@ from typing import NewType
 
 from millpond.errors import BadName
 from millpond.model.formats import DiskFormat
+from millpond.model.sizes import MiB
 
 ServerId = NewType("ServerId", str)
 ImageId = NewType("ImageId", str)
@@ -31,3 +32,8 @@ def template_name(image: ImageId, format: DiskFormat) -> str:
     """The template of an image: as Nova names a raw base, with a suffix for others (B16)."""
     digest = hashlib.sha1(image.encode(), usedforsecurity=False).hexdigest()
     return digest if format is DiskFormat.RAW else f"{digest}.{format}"
+
+
+def blank_template_name(content: str, size: int, filesystem: str) -> str:
+    """The template of a swap or ephemeral disk, shared by all of its size: much as Nova's."""
+    return "_".join(filter(None, (content, str(-(-size // MiB)), filesystem)))

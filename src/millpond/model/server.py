@@ -43,6 +43,17 @@ class TemplateRef:
     format: DiskFormat
 
 
+class Content(StrEnum):
+    """What a disk holds when it is made."""
+
+    IMAGE = "image"
+    EPHEMERAL = "ephemeral"
+    SWAP = "swap"
+    CONFIG = "config"
+    DATA = "data"
+    """Nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disk:
     """A disk whose format *we* chose and wrote (B50)."""
@@ -55,6 +66,7 @@ class Disk:
     size: int
     target: str
     """The name that the guest is offered, such as vda: it stays when other disks come and go."""
+    content: Content = Content.IMAGE
     template: TemplateRef | None = None
     overlay: bool = False
     """It stands on its template for life; otherwise it is a copy and needs it only once."""

@@ -18,11 +18,13 @@ class Prepared(StrEnum):
     COPY = "copy"
     DOWNLOAD = "download"
     CONVERSION = "conversion"
+    FORMATTING = "formatting"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
     image: ImageId
+    """Empty for the template of a swap or ephemeral disk."""
     image_digest: str
     pool: str
     volume: str

@@ -43,6 +43,9 @@ class MemoryPool:
             raise Unsupported(f"making volume {name} smaller", "what lies behind would be lost")
         self._volumes[name] = replace(volume, capacity=capacity)
 
+    def upload(self, name: str, content: bytes) -> None:
+        self._volumes[name] = replace(self.get(name), allocation=len(content))
+
     def delete(self, name: str) -> None:
         if self._volumes.pop(name, None) is None:
             raise VolumeNotFound(self.name, name)

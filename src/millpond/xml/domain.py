@@ -36,6 +36,7 @@ class DiskXml(Element, tag="disk"):
     backing: BackingStoreXml | None = at("backingStore", default=None)
     target: str = at("target/@dev")
     bus: str | None = at("target/@bus", default=None)
+    read_only: bool = at("readonly", default=False)
     serial: str | None = at("serial", default=None)
     boot_order: int | None = at("boot/@order", default=None)
 

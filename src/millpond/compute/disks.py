@@ -1,0 +1,131 @@
+"""The disks of a server: planned all at once, made from templates, removed by their record."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from millpond.backends.backend import DiskWanted
+from millpond.compute.host import Host
+from millpond.errors import BadOption, DiskTooSmall
+from millpond.model.flavor import Flavor
+from millpond.model.formats import Backend, DiskFormat
+from millpond.model.image import Image
+from millpond.model.names import ServerId, template_name
+from millpond.model.server import Content, Disk, Server, TemplateRef
+from millpond.model.sizes import MiB, enough_for, format_size
+from millpond.model.template import Template
+from millpond.system.files import Progress, silent
+
+LOG = logging.getLogger(__name__)
+
+PREFIX = {"virtio": "vd", "scsi": "sd", "sata": "sd", "usb": "sd", "ide": "hd"}
+"""How a guest names its disks, by their bus."""
+_MOST = 26
+"""Letters for targets; no bus that we offer has more than libvirt numbers by letters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskRequest:
+    """What the disks of a new server depend on."""
+
+    server: ServerId
+    image: Image
+    flavor: Flavor
+    bus: str
+    config_size: int = 0
+    """Of the config drive; 0 for none."""
+
+
+def plan(host: Host, request: DiskRequest) -> tuple[Disk, ...]:
+    """All disks as they will be. Raises what makes one impossible; changes nothing."""
+    disks: list[Disk] = []
+    for backend, wanted in _wanted(host, request):
+        target = free_target(request.bus, disks)
+        disks.append(host.backend(backend).plan(replace(wanted, target=target)))
+    return tuple(disks)
+
+
+def make(host: Host, server: Server, progress: Progress = silent) -> None:
+    """Every disk of the record but the config drive, whose content somebody else has."""
+    for disk in server.disks:
+        if disk.content is not Content.CONFIG:
+            host.backend(disk.backend).create(disk, template(host, server, disk, progress))
+
+
+def delete(host: Host, server: Server) -> None:
+    for disk in server.disks:
+        host.backend(disk.backend).delete(disk)
+
+
+def template(
+    host: Host, server: Server, disk: Disk, progress: Progress = silent
+) -> Template | None:
+    """Fetched if it is not there yet; None for a disk that begins empty."""
+    if disk.template is None:
+        return None
+    if disk.content is Content.IMAGE:
+        image = host.images.describe(server.image.id)
+        return host.templates.fetch_image(image, disk.template.format, progress)
+    return host.blanks.fetch(disk.content, disk.size)
+
+
+def free_target(bus: str, disks: Sequence[Disk]) -> str:
+    """The first name that no disk has."""
+    taken = {disk.target for disk in disks}
+    names = (f"{PREFIX[bus]}{chr(ord('a') + number)}" for number in range(_MOST))
+    found = next((name for name in names if name not in taken), None)
+    if found is None:
+        raise BadOption("disks", f"a server can have {_MOST} at the most", "remove one first")
+    return found
+
+
+def _wanted(host: Host, request: DiskRequest) -> Iterator[tuple[Backend, DiskWanted]]:
+    flavor = request.flavor
+    yield _root(host, request)
+    if flavor.ephemeral:
+        yield _blank(host, request, "disk.eph0", Content.EPHEMERAL, flavor.ephemeral)
+    if flavor.swap:
+        yield _blank(host, request, "disk.swap", Content.SWAP, flavor.swap)
+    if request.config_size:
+        wanted = DiskWanted(
+            server=request.server,
+            role="disk.config",
+            size=request.config_size,
+            content=Content.CONFIG,
+        )
+        yield Backend.RAW, wanted  # always raw, in the directory pool (B12)
+
+
+def _root(host: Host, request: DiskRequest) -> tuple[Backend, DiskWanted]:
+    image = request.image
+    choice = host.selection.choose(image.format)
+    LOG.debug("image %s goes to backend %s: %s", image.name, choice.backend, choice.reason)
+    base = TemplateRef(
+        pool=host.base_pool,
+        volume=template_name(image.id, choice.template_format),
+        format=choice.template_format,
+    )
+    return choice.backend, DiskWanted(
+        server=request.server, role="disk", size=_root_size(request), template=base
+    )
+
+
+def _blank(
+    host: Host, request: DiskRequest, role: str, content: Content, size: int
+) -> tuple[Backend, DiskWanted]:
+    """In whole MiB, so that disks of one size share one template."""
+    size = -(-size // MiB) * MiB
+    base = TemplateRef(
+        pool=host.base_pool, volume=host.blanks.name(content, size), format=DiskFormat.RAW
+    )
+    return host.selection.blank_backend(), DiskWanted(
+        server=request.server, role=role, size=size, content=content, template=base
+    )
+
+
+def _root_size(request: DiskRequest) -> int:
+    asked, needed = request.flavor.disk, request.image.virtual_size
+    if asked and asked < needed:
+        name, enough = request.image.name, enough_for(needed)
+        raise DiskTooSmall(format_size(asked), format_size(needed), name, enough)
+    return asked or needed

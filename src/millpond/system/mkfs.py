@@ -1,0 +1,25 @@
+"""File systems and swap areas in plain files."""
+
+from pathlib import Path
+
+from millpond.errors import BadOption
+from millpond.system.process import run
+
+_WORDS = {
+    "ext2": ["mke2fs", "-q", "-F", "-t", "ext2", "-L"],
+    "ext3": ["mke2fs", "-q", "-F", "-t", "ext3", "-L"],
+    "ext4": ["mke2fs", "-q", "-F", "-t", "ext4", "-L"],
+    "xfs": ["mkfs.xfs", "-q", "-f", "-L"],
+    "vfat": ["mkfs.vfat", "-n"],
+}
+
+
+def make_filesystem(path: Path, kind: str, label: str) -> None:
+    if kind not in _WORDS:
+        allowed = f"allowed: {', '.join(_WORDS)}"
+        raise BadOption("default_ephemeral_format", f"{kind!r} is not known", allowed)
+    run([*_WORDS[kind], label, str(path)])
+
+
+def make_swap(path: Path) -> None:
+    run(["mkswap", str(path)])

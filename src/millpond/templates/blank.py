@@ -1,0 +1,80 @@
+"""Templates without an image: a formatted ephemeral disk, a swap area; one for all of a size."""
+
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from millpond.model.formats import DiskFormat
+from millpond.model.names import ImageId, blank_template_name
+from millpond.model.server import Content
+from millpond.model.template import Prepared, Template
+from millpond.records.journal import Step, Watch, unwatched
+from millpond.system import mkfs
+from millpond.templates.publication import Publication
+from millpond.templates.store import TemplateStore
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlankPreparation:
+    content: Content
+    size: int
+    filesystem: str
+    """Empty for a swap area."""
+    replaces: bool = False
+
+    @property
+    def name(self) -> str:
+        return blank_template_name(self.content, self.size, self.filesystem)
+
+    def described(self, path: Path, pool: str) -> Template:
+        return Template(
+            image=ImageId(""),
+            image_digest="",
+            pool=pool,
+            volume=self.name,
+            format=DiskFormat.RAW,
+            virtual_size=self.size,
+            size=path.stat().st_size,
+            prepared=Prepared.FORMATTING,
+            digest=None,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+
+
+class BlankTemplates:
+    def __init__(self, store: TemplateStore, filesystem: str, watch: Watch = unwatched) -> None:
+        self._store = store
+        self._filesystem = filesystem
+        self._publication = Publication(store, watch)
+
+    def name(self, content: Content, size: int) -> str:
+        return self._wanted(content, size).name
+
+    def fetch(self, content: Content, size: int) -> Template:
+        """Prepared once, however many ask at once."""
+        wanted = self._wanted(content, size)
+        with self._store.lock(wanted.name):
+            if found := self._store.find(wanted.name):
+                return found
+            self._publication.will_replace(wanted.name)
+            template = self._publication.run(wanted, [Step("format", self._format)])
+        LOG.info("prepared template %s", wanted.name)
+        return template
+
+    def _wanted(self, content: Content, size: int) -> BlankPreparation:
+        filesystem = "" if content is Content.SWAP else self._filesystem
+        return BlankPreparation(content=content, size=size, filesystem=filesystem)
+
+    def _format(self, wanted: BlankPreparation) -> BlankPreparation:
+        part = self._publication.part(wanted)
+        part.unlink(missing_ok=True)  # of an attempt that was interrupted
+        with open(part, "xb") as file:
+            file.truncate(wanted.size)
+        if wanted.content is Content.SWAP:
+            mkfs.make_swap(part)
+        else:
+            mkfs.make_filesystem(part, wanted.filesystem, "ephemeral0")
+        return wanted

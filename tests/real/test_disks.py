@@ -1,0 +1,117 @@
+"""All disks of a server: root, ephemeral, swap, config drive."""
+
+import io
+import json
+import os
+import subprocess
+
+import pycdlib
+import pytest
+from lxml import etree
+
+from millpond.model.sizes import MiB
+
+
+@pytest.fixture(params=["default", "raw"])
+def guest(request, millpond, micro_guest):
+    millpond.configure(f"images_type = {request.param}")
+    millpond.ok("image", "add", micro_guest.path, "--name", "guest")
+    return request.param
+
+
+def create(millpond, *options):
+    words = ("--image", "guest", "--memory", "32M", "--network", "none")
+    return millpond.json("server", "create", "web", *words, *options)
+
+
+def disk(made, role):
+    (found,) = [each for each in made["disks"] if each["role"] == role]
+    return found
+
+
+def flattened(millpond, made, role, workdir):
+    """A disk's content as a raw file, by its stated format."""
+    found = disk(made, role)
+    target = workdir / f"{role}.raw"
+    source = millpond.disks / found["volume"]
+    words = ["qemu-img", "convert", "-U", "-f", found["format"], "-O", "raw", source, target]
+    subprocess.run(words, check=True)
+    return target
+
+
+def blkid(path):
+    words = ["blkid", "-p", "-o", "export", path]
+    answer = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return dict(line.split("=", 1) for line in answer.splitlines())
+
+
+def test_ephemeral_and_swap_disks_follow_images_type(
+    millpond, guest, connection, workdir, micro_guest
+):
+    """B12"""
+    made = create(millpond, "--ephemeral", "64M", "--swap", "32")
+    backend = "qcow2" if guest == "default" else "raw"
+    assert [(each["role"], each["target"], each["backend"]) for each in made["disks"][1:]] == [
+        ("disk.eph0", "vdb", backend),
+        ("disk.swap", "vdc", backend),
+    ]
+    assert micro_guest.marker in millpond.wait_for_console(made["id"], "READY")
+    xml = etree.fromstring(connection.lookupByName("web").XMLDesc())
+    assert [each.find("target").get("dev") for each in xml.findall("devices/disk")] == [
+        "vda",
+        "vdb",
+        "vdc",
+    ]
+    millpond.ok("server", "stop", "web", "--force")
+    ephemeral = flattened(millpond, made, "disk.eph0", workdir)
+    assert ephemeral.stat().st_size == 64 * MiB
+    assert (blkid(ephemeral)["TYPE"], blkid(ephemeral)["LABEL"]) == ("ext4", "ephemeral0")
+    assert blkid(flattened(millpond, made, "disk.swap", workdir))["TYPE"] == "swap"
+    millpond.ok("server", "delete", "web")
+    assert os.listdir(millpond.disks) == []
+
+
+def test_disks_of_one_size_share_one_template(millpond, guest):
+    create(millpond, "--swap", "32M", "--no-start")
+    before = set(os.listdir(millpond.bases))
+    words = ("--image", "guest", "--memory", "32M", "--swap", "32M", "--no-start")
+    millpond.ok("server", "create", "second", *words)
+    assert set(os.listdir(millpond.bases)) == before
+    assert "swap_32" in before
+
+
+def test_a_config_drive_tells_the_guest_its_keys_and_data(millpond, guest, workdir):
+    (workdir / "key.pub").write_text("ssh-ed25519 AAAAC3Nza me@here\n")
+    (workdir / "data").write_text("#cloud-config\n")
+    made = create(millpond, "--ssh-key", workdir / "key.pub", "--user-data", workdir / "data")
+    drive = disk(made, "disk.config")
+    assert (drive["backend"], drive["format"]) == ("raw", "raw")
+    path = millpond.disks / drive["volume"]
+    assert (blkid(path)["TYPE"], blkid(path)["LABEL"]) == ("iso9660", "config-2")
+    described = json.loads(read_from(path, "meta_data.json"))
+    assert described["hostname"] == "web"
+    assert list(described["public_keys"].values()) == ["ssh-ed25519 AAAAC3Nza me@here"]
+    assert read_from(path, "user_data") == b"#cloud-config\n"
+
+
+def read_from(drive, name):
+    """The kernel of a test machine may know no ISO 9660."""
+    disc = pycdlib.PyCdlib()
+    disc.open(str(drive))
+    content = io.BytesIO()
+    disc.get_file_from_iso_fp(content, rr_path=f"/openstack/latest/{name}")
+    disc.close()
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [("-----BEGIN OPENSSH PRIVATE KEY-----", "is a private key"), ("hello", "no public key")],
+)
+def test_a_file_that_is_no_public_key_is_refused(millpond, guest, workdir, content, sentence):
+    (workdir / "key").write_text(content)
+    words = ("--image", "guest", "--ssh-key", workdir / "key")
+    code, message = millpond.fails("server", "create", "web", *words)
+    assert code == 2
+    assert sentence in message
+    assert millpond.json("server", "list") == []
