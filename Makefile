@@ -12,21 +12,24 @@ AS_ROOT := sudo env HOME="$(HOME)" PYTHONDONTWRITEBYTECODE=1 \
 endif
 
 .NOTPARALLEL: # the machine is prepared before anything else
-.PHONY: help demo test test-full check guests docs setup venv clean
+.PHONY: help demo demo-clean test test-full check guests docs setup venv clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: setup guests ## prepare this machine, then boot servers from qcow2, raw and vmdk images
+demo: setup guests ## prepare this machine, then boot qcow2, raw and vmdk images
 	$(AS_ROOT) $(PYTHON) tools/demo
 
-test: setup guests ## prepare this machine, then run every test that belongs to a change
+demo-clean: venv ## remove the servers and images of the demo
+	$(AS_ROOT) $(PYTHON) tools/demo --clean
+
+test: setup guests ## prepare this machine, then run the tests of every change
 	$(AS_ROOT) $(PYTHON) -m pytest --durations=10 $(PYTEST_ARGS)
 
 test-full: setup guests ## the same with the long matrices
 	$(AS_ROOT) env MILLPOND_TEST_FULL=1 $(PYTHON) -m pytest --durations=25 $(PYTEST_ARGS)
 
-check: venv ## linters, types, architecture, unit and contract tests: quick, changes nothing but .venv
+check: venv ## linters, types, architecture, unit and contract tests: quick
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
@@ -39,7 +42,7 @@ guests: ## build the two guests into the cache
 docs: venv ## the documentation as HTML, in docs/_build/html
 	.venv/bin/sphinx-build -W -b html docs docs/_build/html
 
-setup: ## prepare this machine: packages, libvirt, .venv (tools/setup --dry-run only shows)
+setup: ## prepare this machine (tools/setup --dry-run only shows how)
 	@tools/setup
 
 venv:
@@ -47,6 +50,6 @@ venv:
 
 # The tests run as root, so some of these may be root's.
 CLEAN := .venv .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist docs/_build
-clean: ## remove what was made in this directory (the cache and the machine stay as they are)
+clean: ## remove what was made in this directory, and nothing else
 	@rm -rf $(CLEAN) 2>/dev/null || $(AS_ROOT) rm -rf $(CLEAN)
 	@find . -name .git -prune -o -name __pycache__ -type d -print0 | xargs -0 --no-run-if-empty $(AS_ROOT) rm -rf

@@ -1,9 +1,11 @@
-"""Options of the whole suite."""
+"""Options and fixtures of the whole suite."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+pytest_plugins = ["tests.support.fixtures"]
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -42,7 +42,7 @@ restart_libvirtd() {
     else
         local pid
         pid=$(cat /run/libvirtd.pid)
-        run_as_root kill "$pid"
+        run_as_root bash -c "kill $pid" # bash has its own; the program is missing on the smallest machines
         while [[ -d /proc/$pid ]]; do sleep 0.1; done
         run_as_root libvirtd --daemon
     fi
@@ -50,8 +50,10 @@ restart_libvirtd() {
 }
 
 # Starts the smallest domain there is, stopped before its first instruction; it goes when virsh does.
+# setsid: on a terminal virsh would look for polkit, and complain where there is none.
 try_domain() {
-    run_as_root virsh -q -c "$LIBVIRT_URI" create --paused --autodestroy /dev/stdin 2>&1 >/dev/null <<XML
+    run_as_root setsid --wait virsh -q -c "$LIBVIRT_URI" create --paused --autodestroy /dev/stdin \
+        2>&1 >/dev/null <<XML
 <domain type='qemu'>
   <name>millpond-setup-$$</name>
   <memory unit='MiB'>16</memory>
@@ -69,12 +71,17 @@ write_namespaces() {
     restart_libvirtd
 }
 
+# Our own line may be there from a run that was interrupted before libvirtd was restarted.
+others_set_namespaces() {
+    run_as_root sed "$OUR_BLOCK d" "$QEMU_CONF" | grep '^ *namespaces' >/dev/null # -q would break sed's pipe
+}
+
 # libvirt gives each QEMU a /dev of its own. Where that cannot be done (a chroot, a container without mounts) no domain
 # starts; this is the switch for it.
 check_domains_start() {
     local error
     if error=$(try_domain); then return; fi
-    if [[ $error != *namespace* && $error != *mount* ]] || run_as_root grep -q '^ *namespaces' "$QEMU_CONF"; then
+    if [[ $error != *namespace* && $error != *mount* ]] || others_set_namespaces; then
         fail "libvirt cannot start a domain: $error"
     fi
     change "set 'namespaces = [ ]' in $QEMU_CONF and restart libvirtd, as domains do not start: ${error//$'\n'/ }" \

@@ -1,0 +1,98 @@
+"""The real things that tests ask for by name; each is started by the first test that asks.
+
+A plugin (tests/conftest.py), so that all directories of tests share one session and its libvirtd.
+"""
+
+import contextlib
+import itertools
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import libvirt
+import pytest
+
+from tests.support import session
+from tests.support.guests import MicroGuest, build_micro_guest
+from tests.support.libvirtd import PrivateLibvirtd, reason_to_skip
+from tests.support.loopfs import (
+    DEFAULT_SIZE,
+    FilesystemKind,
+    LoopFilesystem,
+    MakeFilesystem,
+    loop_filesystem,
+)
+from tests.support.millpond import Millpond
+
+
+@pytest.fixture(scope="session")
+def session_directory() -> Iterator[Path]:
+    """The directory beneath which everything of this session lies."""
+    if reason := session.reason_to_skip():
+        pytest.skip(reason)
+    with session.session_directory() as path:
+        yield path
+
+
+@pytest.fixture(scope="session")
+def libvirtd(session_directory: Path) -> Iterator[PrivateLibvirtd]:
+    """One private libvirtd for the session; after each test that used it, it is empty again."""
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+    with PrivateLibvirtd(session_directory / "libvirtd") as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def connection(libvirtd: PrivateLibvirtd) -> Iterator[libvirt.virConnect]:
+    with libvirtd.connect() as opened:
+        yield opened
+
+
+@pytest.fixture
+def workdir(session_directory: Path) -> Iterator[Path]:
+    """A fresh directory that QEMU's user can enter, by the same path for us and for libvirtd."""
+    path = Path(tempfile.mkdtemp(prefix="work-", dir=session_directory))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def make_filesystem(workdir: Path) -> Iterator[MakeFilesystem]:
+    """make_filesystem(kind, size): mounted in the workdir, gone after the test."""
+    numbers = itertools.count(1)
+    with contextlib.ExitStack() as stack:
+
+        def make(kind: FilesystemKind, size: int = DEFAULT_SIZE) -> LoopFilesystem:
+            where = workdir / f"{kind}-{next(numbers)}"
+            return stack.enter_context(loop_filesystem(kind, size, where))
+
+        yield make
+
+
+@pytest.fixture(autouse=True)
+def _cleared_libvirtd(request: pytest.FixtureRequest) -> Iterator[None]:
+    # It asks for the file systems so that guests end before these are unmounted under them.
+    if "libvirtd" not in request.fixturenames:
+        yield
+        return
+    request.getfixturevalue("make_filesystem")
+    daemon: PrivateLibvirtd = request.getfixturevalue("libvirtd")
+    yield
+    daemon.clear()
+
+
+@pytest.fixture(scope="session")
+def micro_guest(session_directory: Path) -> MicroGuest:
+    """Do not boot it: copy it, or make overlays of it."""
+    return build_micro_guest(session_directory / "micro.raw", marker="MILLPOND")
+
+
+@pytest.fixture
+def millpond(libvirtd: PrivateLibvirtd, workdir: Path) -> Millpond:
+    """A fresh state directory on the private libvirtd."""
+    made = Millpond(directory=workdir, uri=libvirtd.uri)
+    made.configure()
+    return made
