@@ -143,6 +143,14 @@ class Engine:
         """Servers that were made from the image."""
         return tuple(each.name for each in self.records.all() if each.image.id == image.id)
 
+    def remove_templates(self, image: Image) -> None:
+        """Templates of an image that goes. Where none was ever made, no pool is made for it."""
+        if not Path(self.pool_plan.base.path).is_dir():
+            return
+        for template in list(self.template_store.all()):
+            if template.image == image.id:
+                self.templates.remove_image(image.id, template.format)
+
     def template_users(self, template: str) -> tuple[str, ...]:
         """Servers that stand on a template, or are being made from it."""
         return tuple(

@@ -126,6 +126,19 @@ class VolumeNotFound(NotFound):
 
 
 @dataclass(eq=False)
+class DiskNotFound(NotFound):
+    server: str
+    role: str
+    known: tuple[str, ...]
+    message = "server {self.server!r} has no disk {self.role!r}"
+    hint = "it has {self.listed}"
+
+    @property
+    def listed(self) -> str:
+        return ", ".join(self.known)
+
+
+@dataclass(eq=False)
 class NoConsole(NotFound):
     server: str
     reason: str
@@ -218,6 +231,14 @@ class WrongState(Conflict):
     needed: str
     message = "server {self.server!r} is {self.state}; this needs it to be {self.needed}"
     hint = "'millpond server show {self.server}' tells more"
+
+
+@dataclass(eq=False)
+class GuestHoldsOn(Conflict):
+    target: str
+    seconds: int
+    message = "the guest did not let disk {self.target} go within {self.seconds} s"
+    hint = "unmount it in the guest, or stop the server, and try again"
 
 
 # 5: an image that is not what it says or must not be trusted

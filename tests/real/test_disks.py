@@ -115,3 +115,85 @@ def test_a_file_that_is_no_public_key_is_refused(millpond, guest, workdir, conte
     assert code == 2
     assert sentence in message
     assert millpond.json("server", "list") == []
+
+
+# Disks that grow, come and go
+
+
+def capacity(connection, volume):
+    pool = connection.storagePoolLookupByName("nova-disks-pool")
+    return pool.storageVolLookupByName(volume).info()[1]
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["running", "off"])
+def test_the_root_disk_grows(millpond, guest, connection, running):
+    made = create(millpond, "--disk", "4M", *([] if running else ["--no-start"]))
+    millpond.ok("server", "resize", "web", "--disk", "16M")
+    volume = disk(made, "disk")["volume"]
+    connection.storagePoolLookupByName("nova-disks-pool").refresh()
+    assert capacity(connection, volume) == 16 * MiB
+    assert disk(millpond.json("server", "show", "web"), "disk")["size"] == 16 * MiB
+    millpond.ok("server", "reboot", "web", "--hard")
+    millpond.wait_for_console(made["id"], "READY")
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["running", "off"])
+def test_no_disk_shrinks(millpond, guest, connection, running):
+    made = create(millpond, "--disk", "4M", *([] if running else ["--no-start"]))
+    code, message = millpond.fails("server", "resize", "web", "--disk", "2M")
+    assert code == 5
+    assert "what lies behind would be lost" in message
+    assert capacity(connection, disk(made, "disk")["volume"]) == 4 * MiB
+    assert millpond.json("server", "show", "web")["state"] in ("running", "stopped")
+
+
+def test_a_data_disk_comes_grows_and_goes_while_the_server_is_off(millpond, guest, connection):
+    made = create(millpond, "--no-start")
+    assert millpond.ok("server", "disk", "add", "web", "--size", "8M") == "disk.data0 (vdb)\n"
+    assert millpond.ok("server", "disk", "add", "web", "--size", "8M") == "disk.data1 (vdc)\n"
+    millpond.ok("server", "disk", "grow", "web", "disk.data1", "--size", "12M")
+    millpond.ok("server", "disk", "remove", "web", "disk.data0")
+    millpond.ok("server", "start", "web")
+    millpond.wait_for_console(made["id"], "READY")
+    xml = etree.fromstring(connection.lookupByName("web").XMLDesc())
+    targets = [each.find("target").get("dev") for each in xml.findall("devices/disk")]
+    assert targets == ["vda", "vdc"]
+    assert len(os.listdir(millpond.disks)) == 2
+
+
+def test_a_data_disk_comes_and_goes_while_linux_runs(millpond, guest, linux_guest, connection):
+    millpond.ok("image", "add", linux_guest, "--name", "linux")
+    words = ("--image", "linux", "--memory", "128M", "--network", "none")
+    made = millpond.json("server", "create", "lin", *words)
+    millpond.wait_for_console(made["id"], "TICK", 60)
+    millpond.ok("server", "disk", "add", "lin", "--size", "8M")
+    xml = etree.fromstring(connection.lookupByName("lin").XMLDesc())
+    added = xml.findall("devices/disk")[1]
+    assert added.get("type") == "volume"
+    assert len(added.find("backingStore")) == 0
+    millpond.ok("server", "disk", "remove", "lin", "disk.data0")
+    xml = etree.fromstring(connection.lookupByName("lin").XMLDesc())
+    assert len(xml.findall("devices/disk")) == 1
+    assert millpond.json("server", "show", "lin")["state"] == "running"
+    assert len(os.listdir(millpond.disks)) == 1
+
+
+def test_a_guest_that_holds_on_keeps_its_disk(millpond, guest):
+    made = create(millpond)
+    millpond.wait_for_console(made["id"], "READY")
+    millpond.ok("server", "disk", "add", "web", "--size", "8M")
+    code, message = millpond.fails("server", "disk", "remove", "web", "disk.data0")
+    assert code == 4
+    assert "did not let disk vdb go" in message
+    shown = millpond.json("server", "show", "web")
+    assert (shown["state"], len(shown["disks"])) == ("running", 2)
+
+
+def test_only_data_disks_can_be_removed(millpond, guest):
+    create(millpond, "--no-start")
+    code, message = millpond.fails("server", "disk", "remove", "web", "disk")
+    assert code == 5
+    assert "goes with it" in message
+    code, message = millpond.fails("server", "disk", "remove", "web", "disk.data7")
+    assert code == 3
+    assert "has no disk 'disk.data7'" in message

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.compute import delete, power, spawn
+from millpond.compute import data_disks, delete, power, spawn
 from millpond.compute.recover import VERBS
 from millpond.compute.request import ServerRequest
 from millpond.compute.status import statuses
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 def moments(verb):
     """Every step of a verb, just after it was written down and just after it was done."""
-    return [(step, moment) for step in VERBS[verb](None).step_names for moment in Moment]
+    return [(step, moment) for step in VERBS[verb](None, {}).step_names for moment in Moment]
 
 
 def moments_of_a_preparation():
@@ -167,3 +167,56 @@ def test_doctor_alone_clears_a_preparation_away(millpond, vmdk, connection, step
     assert leftovers(millpond, connection) == NOTHING
     complete = (step, moment) == ("record", Moment.END)
     assert len(os.listdir(millpond.bases)) == (1 if complete else 0)
+
+
+def capacity(connection, volume):
+    pool = connection.storagePoolLookupByName("nova-disks-pool")
+    pool.refresh()
+    return pool.storageVolLookupByName(volume).info()[1]
+
+
+@pytest.mark.parametrize(("step", "moment"), moments("grow"))
+def test_killed_while_a_disk_grows(millpond, vmdk, connection, step, moment):
+    made = create(millpond, "victim", vmdk)
+    power.stop(millpond.engine().host, made, patience=0)
+    killed(millpond, "grow", step, moment, "grow", "victim", 8 * MiB)
+    assert listed(millpond) == {"victim": f"interrupted (grow: {step})"}
+    millpond.ok("doctor", "--mend")
+    disk = millpond.server("victim").disks[0]
+    assert disk.size == 8 * MiB == capacity(connection, disk.volume)
+    power.start(millpond.engine().host, millpond.server("victim"))
+    millpond.wait_for_console(made.id, "READY")
+
+
+@pytest.mark.parametrize(("step", "moment"), moments("disk add"))
+@pytest.mark.parametrize("running", [True, False], ids=["running", "off"])
+def test_killed_while_a_disk_comes(millpond, vmdk, connection, step, moment, running):
+    made = create(millpond, "victim", vmdk)
+    millpond.wait_for_console(made.id, "READY")
+    if not running:
+        power.stop(millpond.engine().host, made, patience=0)
+    killed(millpond, "disk add", step, moment, "add", "victim", 4 * MiB)
+    assert listed(millpond) == {"victim": f"interrupted (disk add: {step})"}
+    if running and (step, moment) == ("attach", Moment.END):
+        power_off_first(connection)  # this guest lets no disk go while it runs
+    millpond.ok("doctor", "--mend")
+    assert [disk.role for disk in millpond.server("victim").disks] == ["disk"]
+    assert leftovers(millpond, connection) == NOTHING
+    assert len(os.listdir(millpond.disks)) == 1
+
+
+def power_off_first(connection):
+    connection.lookupByName("victim").destroy()
+
+
+@pytest.mark.parametrize(("step", "moment"), moments("disk remove"))
+def test_killed_while_a_disk_goes(millpond, vmdk, connection, step, moment):
+    made = create(millpond, "victim", vmdk)
+    power.stop(millpond.engine().host, made, patience=0)
+    data_disks.add(millpond.engine().host, millpond.server("victim"), 4 * MiB)
+    killed(millpond, "disk remove", step, moment, "remove", "victim", "disk.data0")
+    assert listed(millpond) == {"victim": f"interrupted (disk remove: {step})"}
+    millpond.ok("doctor", "--mend")
+    assert [disk.role for disk in millpond.server("victim").disks] == ["disk"]
+    assert len(os.listdir(millpond.disks)) == 1
+    power.start(millpond.engine().host, millpond.server("victim"))

@@ -301,3 +301,24 @@ def _timed(millpond, words):
     before = time.monotonic()
     millpond.ok(*words)
     return time.monotonic() - before
+
+
+def test_a_start_that_fails_leaves_the_server_as_it_was(millpond, qcow2, connection):
+    create(millpond, "web", qcow2, "--no-start")
+    (millpond.bases / millpond.server("web").disks[0].template.volume).unlink()
+    code, message = millpond.fails("server", "start", "web")
+    assert code == 6
+    assert "starting" in message
+    assert millpond.json("server", "show", "web")["state"] == "stopped"
+    code, _ = millpond.fails("server", "reboot", "web")
+    assert code == 6
+    assert millpond.json("server", "show", "web")["state"] == "stopped"
+    millpond.ok("server", "delete", "web")
+
+
+def test_removing_an_image_removes_its_templates(millpond, qcow2):
+    create(millpond, "web", qcow2, "--no-start")
+    millpond.ok("server", "delete", "web")
+    assert len(list(millpond.bases.iterdir())) == 1
+    millpond.ok("image", "remove", qcow2)
+    assert list(millpond.bases.iterdir()) == []

@@ -5,6 +5,7 @@ A plugin (tests/conftest.py), so that all directories of tests share one session
 
 import contextlib
 import itertools
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -96,3 +97,13 @@ def millpond(libvirtd: PrivateLibvirtd, workdir: Path) -> Millpond:
     made = Millpond(directory=workdir, uri=libvirtd.uri)
     made.configure()
     return made
+
+
+@pytest.fixture(scope="session")
+def linux_guest() -> Path:
+    """The small Linux that ``make guests`` builds. Do not boot it: add it as an image."""
+    cache = os.environ.get("MILLPOND_CACHE", str(Path.home() / ".cache" / "millpond"))
+    path = Path(cache) / "guests" / "linux.raw"
+    if not path.exists():
+        pytest.skip(f"{path} is not there: make guests")
+    return path

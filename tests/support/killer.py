@@ -2,6 +2,7 @@
 
 python -m tests.support.killer CONFIG VERB STEP MOMENT create NAME IMAGE
 python -m tests.support.killer CONFIG VERB STEP MOMENT delete|start|reboot NAME
+python -m tests.support.killer CONFIG VERB STEP MOMENT grow|add|remove NAME BYTES|DISK
 """
 
 import os
@@ -9,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from millpond.compute import delete, power, spawn
+from millpond.compute import data_disks, delete, power, resize, spawn
 from millpond.compute.request import ServerRequest
 from millpond.engine import Engine
 from millpond.model.flavor import Flavor
@@ -36,8 +37,14 @@ def main() -> None:
         delete.delete(engine.host, engine.server(name))
     elif action == "start":
         power.start(engine.host, engine.server(name))
-    else:
+    elif action == "reboot":
         power.reboot(engine.host, engine.server(name), patience=0)
+    elif action == "grow":
+        resize.grow(engine.host, engine.server(name), "disk", int(rest[0]))
+    elif action == "add":
+        data_disks.add(engine.host, engine.server(name), int(rest[0]))
+    elif action == "remove":
+        data_disks.remove(engine.host, engine.server(name), rest[0])
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def test_the_architecture_names_every_room():
 def test_the_architecture_shows_every_step_of_every_verb():
     text = (DOCS / "architecture.md").read_text()
     for name, verb in VERBS.items():
-        steps = " ─▶ ".join(verb(None).step_names)
+        steps = " ─▶ ".join(verb(None, {}).step_names)
         assert re.search(rf"^ {name}: +{re.escape(steps)}\b", text, re.M), name
 
 

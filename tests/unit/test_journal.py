@@ -3,25 +3,26 @@
 import pytest
 
 from millpond.errors import MillpondError, NotUndone
-from millpond.records.journal import Moment, Step, Verb, recover, run
+from millpond.records import journal
+from millpond.records.journal import Moment, Step, nothing, recover, run
+
+
+def Verb(name, steps, *, finished=lambda state: state, undone=nothing, resumes=False):  # noqa: N802
+    return journal.Verb(name, steps, finished=finished, undone=undone, resumes=resumes)
 
 
 class Notes:
     """A journal in memory."""
 
     def __init__(self):
-        self.entered, self.finished, self.forgotten = [], 0, 0
+        self.entered, self.closed = [], []
 
     def enter(self, state, verb, step):
         self.entered.append((verb, step))
         return state
 
-    def finish(self, state):
-        self.finished += 1
-        return state
-
-    def forget(self, state):
-        self.forgotten += 1
+    def close(self, state, remains):
+        self.closed.append(remains)
 
 
 class World:
@@ -60,7 +61,7 @@ def test_all_steps_are_taken_in_order_and_each_is_written_down_before():
         ("b", Moment.BEGIN, 2, 1),
         ("b", Moment.END, 2, 2),
     ]
-    assert (notes.finished, notes.forgotten) == (1, 0)
+    assert notes.closed == [2]
 
 
 @pytest.mark.parametrize("failure", [MillpondError(), KeyboardInterrupt(), RuntimeError()])
@@ -70,7 +71,7 @@ def test_a_failed_step_undoes_itself_and_all_before_it(failure):
     with pytest.raises(type(failure)):
         run(verb, 0, notes)
     assert world.done == ["a", "b", "unb", "una"]
-    assert (notes.finished, notes.forgotten) == (0, 1)
+    assert notes.closed == [None]
 
 
 def test_what_cannot_be_undone_stays_written_down_and_the_rest_is_undone():
@@ -79,16 +80,26 @@ def test_what_cannot_be_undone_stays_written_down_and_the_rest_is_undone():
     with pytest.raises(MillpondError):
         run(Verb("make", steps), 0, notes)
     assert world.done == ["a", "b", "unb", "una"]
-    assert notes.forgotten == 0
+    assert notes.closed == []
 
 
-def test_a_verb_that_resumes_is_not_undone():
+def test_a_verb_that_resumes_is_given_up_while_all_of_it_can_be_undone():
     world, notes = World(), Notes()
     verb = Verb("drop", (world.step("a"), world.step("b", fails=MillpondError())), resumes=True)
     with pytest.raises(MillpondError):
         run(verb, 0, notes)
+    assert world.done == ["a", "b", "unb", "una"]
+    assert notes.closed == [None]
+
+
+def test_a_verb_that_resumes_is_not_undone_beyond_that():
+    world, notes = World(), Notes()
+    final = Step("a", world.step("a").do)
+    verb = Verb("drop", (final, world.step("b", fails=MillpondError())), resumes=True)
+    with pytest.raises(MillpondError):
+        run(verb, 0, notes)
     assert world.done == ["a", "b"]
-    assert (notes.entered[-1], notes.forgotten) == (("drop", "b"), 0)
+    assert (notes.entered[-1], notes.closed) == (("drop", "b"), [])
 
 
 def test_recovery_undoes_from_the_step_that_was_written_down():
@@ -96,7 +107,7 @@ def test_recovery_undoes_from_the_step_that_was_written_down():
     verb = Verb("make", (world.step("a"), world.step("b"), world.step("c")))
     assert recover(verb, "b", 0, notes) is None
     assert world.done == ["unb", "una"]
-    assert notes.forgotten == 1
+    assert notes.closed == [None]
 
 
 def test_recovery_goes_on_from_the_step_that_was_written_down():
@@ -104,7 +115,7 @@ def test_recovery_goes_on_from_the_step_that_was_written_down():
     verb = Verb("drop", (world.step("a"), world.step("b"), world.step("c")), resumes=True)
     assert recover(verb, "b", 0, notes) == 2
     assert world.done == ["b", "c"]
-    assert notes.finished == 1
+    assert notes.closed == [2]
 
 
 def test_recovery_that_cannot_undo_says_so_and_forgets_nothing():
@@ -112,4 +123,14 @@ def test_recovery_that_cannot_undo_says_so_and_forgets_nothing():
     verb = Verb("make", (world.step("a", undo_fails=True),))
     with pytest.raises(NotUndone):
         recover(verb, "a", 0, notes)
-    assert notes.forgotten == 0
+    assert notes.closed == []
+
+
+def test_a_verb_says_what_there_is_afterwards():
+    world, notes = World(), Notes()
+    steps = (world.step("a"),)
+    run(Verb("make", steps, finished=lambda state: state * 10), 0, notes)
+    failing = (world.step("a", fails=MillpondError()),)
+    with pytest.raises(MillpondError):
+        run(Verb("add", failing, undone=lambda state: "as before"), 0, notes)
+    assert notes.closed == [10, "as before"]

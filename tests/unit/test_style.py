@@ -30,6 +30,8 @@ def test_it_is_clean(words):
 
 def test_no_file_names_a_machine_or_a_registry():
     """uv.lock is uv's own file and must say where packages come from."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("which files are ours is known only in a git checkout: git clone")
     tracked = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split("\0")

@@ -8,13 +8,14 @@ import threading
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+
+from millpond.system.libvirtd import ConsoleStream
 
 LEAVE = b"\x1d"
 """Ctrl-], as virsh and telnet have it."""
 
 
-def attach(stream: Any) -> None:
+def attach(stream: ConsoleStream) -> None:
     """Until the guest goes off or the person leaves. Without a terminal: shows, types nothing."""
     ended = threading.Event()
     threading.Thread(target=_show, args=(stream, ended), daemon=True).start()
@@ -25,20 +26,18 @@ def attach(stream: Any) -> None:
         else:
             ended.wait()
     finally:
-        stream.abort()
+        stream.close()
 
 
-def _show(stream: Any, ended: threading.Event) -> None:
+def _show(stream: ConsoleStream, ended: threading.Event) -> None:
     output = sys.stdout.buffer
-    try:
-        while content := stream.recv(4096):
-            output.write(content)
-            output.flush()
-    finally:
-        ended.set()
+    for content in stream.received():
+        output.write(content)
+        output.flush()
+    ended.set()
 
 
-def _type(stream: Any, descriptor: int, ended: threading.Event) -> None:
+def _type(stream: ConsoleStream, descriptor: int, ended: threading.Event) -> None:
     while not ended.is_set():
         ready, _, _ = select.select([descriptor], [], [], 0.2)
         if not ready:

@@ -85,13 +85,14 @@ def save(
 
 @app.command()
 def remove(ctx: typer.Context, images: Names) -> None:
-    """Remove images that no server was made from."""
+    """Remove images that no server was made from, and their templates."""
     engine = Engine.load(ctx.obj.config_files)
     found = [engine.catalogue.get(each) for each in images]
     for image in found:
         if users := engine.image_users(image):
             raise ImageInUse(image.name, users)
     for image in found:
+        engine.remove_templates(image)
         engine.catalogue.remove(image)
 
 

@@ -79,7 +79,8 @@ def _add_commands(words: list[str]) -> None:
 def loaded(name: str, words: list[str]) -> typer.Typer:
     """A verb with all that may follow it, but for what is loaded alone and was not asked for."""
     verb: typer.Typer = importlib.import_module(COMMANDS[name][0]).app
-    siblings = {command.name for command in verb.registered_commands}
+    groups = {group.name for group in verb.registered_groups}
+    siblings = {command.name for command in verb.registered_commands} | groups
     for (parent, word), module in SUBCOMMANDS.items():
         if parent == name and (word in words or siblings.isdisjoint(words)):
             importlib.import_module(module)

@@ -19,7 +19,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     if not sys.stdout.isatty():
         _print_columns([columns, *rows])
         return
-    shown = Table(*columns, box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    shown = Table(*columns, box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for column in shown.columns:
         column.overflow = "fold"
     for row in rows:

@@ -8,18 +8,23 @@ import typer
 
 from millpond.cli import console as terminal
 from millpond.cli.output import as_json, details, table
+from millpond.compute import data_disks, directory, power
 from millpond.compute import delete as deleting
-from millpond.compute import directory, power
+from millpond.compute import resize as growth
 from millpond.compute.status import statuses
 from millpond.engine import Engine
 from millpond.errors import NoConsole
 from millpond.model.server import Disk, Server
-from millpond.model.sizes import format_size
+from millpond.model.sizes import format_size, parse_size
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
+disks = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(disks, name="disk", help="Add, remove and grow the disks of a server.")
+
 Name = Annotated[str, typer.Argument(metavar="SERVER", help="Name, id, or beginning of the id.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Role = Annotated[str, typer.Argument(metavar="DISK", help="As 'server show' names it.")]
 PATIENCE = 60.0
 """Seconds that a guest has to power itself off; Nova's shutdown_timeout."""
 
@@ -95,6 +100,48 @@ def reboot(
     """Reboot a server: off and on again, with its domain defined anew from its record."""
     engine = Engine.load(ctx.obj.config_files)
     power.reboot(engine.host, engine.server(server), patience=0 if hard else timeout)
+
+
+@app.command()
+def resize(
+    ctx: typer.Context,
+    server: Name,
+    disk: Annotated[str, typer.Option(help="The root disk's new size, such as 20G.")],
+) -> None:
+    """Make a server's root disk larger, also while it runs."""
+    engine = Engine.load(ctx.obj.config_files)
+    growth.grow(engine.host, engine.server(server), "disk", parse_size(disk, unit="g"))
+
+
+@disks.command("add")
+def add_disk(
+    ctx: typer.Context,
+    server: Name,
+    size: Annotated[str, typer.Option(help="Such as 10G.")],
+) -> None:
+    """Add an empty disk, also while the server runs."""
+    engine = Engine.load(ctx.obj.config_files)
+    made = data_disks.add(engine.host, engine.server(server), parse_size(size, unit="g"))
+    print(f"{made.role} ({made.target})")
+
+
+@disks.command("remove")
+def remove_disk(ctx: typer.Context, server: Name, disk: Role) -> None:
+    """Remove a data disk and what is on it, also while the server runs."""
+    engine = Engine.load(ctx.obj.config_files)
+    data_disks.remove(engine.host, engine.server(server), disk)
+
+
+@disks.command("grow")
+def grow_disk(
+    ctx: typer.Context,
+    server: Name,
+    disk: Role,
+    size: Annotated[str, typer.Option(help="The new size, such as 20G.")],
+) -> None:
+    """Make a disk larger, also while the server runs."""
+    engine = Engine.load(ctx.obj.config_files)
+    growth.grow(engine.host, engine.server(server), disk, parse_size(size, unit="g"))
 
 
 @app.command()

@@ -8,8 +8,8 @@ from millpond.compute import disks, spawn
 from millpond.compute.host import Host
 from millpond.model.server import Server
 from millpond.records import journal
-from millpond.records.journal import Step, Verb
-from millpond.records.records import ServerJournal
+from millpond.records.journal import Step, Verb, nothing
+from millpond.records.records import ServerJournal, settled
 
 LOG = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ def delete(host: Host, server: Server) -> None:
         current = host.records.find(server.id)
         if current is None:
             return
-        journal.run(deletion(host), current, ServerJournal(host.records, removes=True), host.watch)
+        journal.run(deletion(host), current, ServerJournal(host.records), host.watch)
     LOG.info("deleted server %s (%s)", server.name, server.id)
 
 
@@ -37,6 +37,8 @@ def deletion(host: Host) -> Verb[Server]:
             step("domain", spawn.undefine),
             step("disks", disks.delete),
         ),
+        finished=nothing,
+        undone=settled,
         resumes=True,
     )
 

@@ -38,7 +38,7 @@ def domain_xml(server: Server, owner: str, console_log: Path | None) -> DomainXm
         on_poweroff="destroy",
         on_reboot="restart",
         on_crash="destroy",
-        disks=tuple(_disk(server, each, index) for index, each in enumerate(server.disks)),
+        disks=tuple(disk_xml(server, each) for each in server.disks),
         interfaces=tuple(_interface(each, hardware.vif_model) for each in server.networks),
         controllers=_controllers(hardware.disk_bus),
         serials=(_serial(console_log),),
@@ -54,7 +54,7 @@ def record_xml(server: Server, owner: str) -> RecordXml:
     return RecordXml(owner=owner, record=codec.encode(server).decode())
 
 
-def _disk(server: Server, disk: Disk, index: int) -> DiskXml:
+def disk_xml(server: Server, disk: Disk) -> DiskXml:
     """The config drive is a disk like the others, only read-only: guests find it by its label,
     and not every bus has CD-ROMs."""
     fixed = disk.content is Content.CONFIG
@@ -68,7 +68,7 @@ def _disk(server: Server, disk: Disk, index: int) -> DiskXml:
         target=disk.target,
         bus=server.hardware.disk_bus,
         read_only=fixed,
-        boot_order=1 if index == 0 else None,
+        boot_order=1 if disk.role == "disk" else None,
     )
 
 

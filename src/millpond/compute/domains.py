@@ -1,14 +1,18 @@
 """The domains of one host: libvirt's calls, and nothing of what a server is."""
 
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from millpond.errors import LibvirtFailed
+from millpond.errors import GuestHoldsOn, LibvirtFailed
 from millpond.model.names import ServerId
 from millpond.system import libvirtd
-from millpond.system.libvirtd import Libvirtd
-from millpond.xml.domain import NAMESPACE, BareRecordXml, DomainXml, RecordXml
+from millpond.system.libvirtd import ConsoleStream, Libvirtd
+from millpond.xml.domain import NAMESPACE, BareRecordXml, DiskXml, DomainXml, RecordXml
+
+_DETACH_PATIENCE = 10.0
+"""Seconds that a guest has to let a disk go; one that means to needs less than one."""
 
 
 class Domains:
@@ -88,12 +92,39 @@ class Domains:
                 libvirtd.AFFECT_CONFIG | live,
             )
 
-    def open_console(self, id: ServerId) -> Any:
-        """A stream of the guest's serial console."""
+    def attach(self, id: ServerId, disk: DiskXml) -> None:
+        """To the running domain and to its definition; one that is there already is no error."""
+        with self._get(id, f"attaching {disk.target}", slow=True) as domain:
+            if disk.target not in _targets(domain):
+                domain.attachDeviceFlags(disk.to_xml(), libvirtd.AFFECT_BOTH)
+
+    def detach(self, id: ServerId, target: str) -> None:
+        """Waits until the guest has let it go; one that is gone already is no error."""
+        with self._get(id, f"detaching {target}", slow=True) as domain:
+            for flags in (libvirtd.AFFECT_LIVE, libvirtd.AFFECT_CONFIG):
+                if element := _disk_of(domain, target, flags):
+                    domain.detachDeviceFlags(element.to_xml(), flags)
+        self._wait_until_gone(id, target)
+
+    def _wait_until_gone(self, id: ServerId, target: str) -> None:
+        end = time.monotonic() + _DETACH_PATIENCE
+        while time.monotonic() < end:
+            with self._get(id, f"looking for {target}") as domain:
+                if target not in _targets(domain):
+                    return
+            time.sleep(0.1)
+        raise GuestHoldsOn(target, int(_DETACH_PATIENCE))
+
+    def resize_disk(self, id: ServerId, target: str, size: int) -> None:
+        """While it runs. libvirt would also shrink it, silently (trap 15): callers never ask."""
+        with self._get(id, f"resizing {target}", slow=True) as domain:
+            domain.blockResize(target, size, libvirtd.RESIZE_BYTES)
+
+    def open_console(self, id: ServerId) -> ConsoleStream:
         with self._get(id, "opening the console") as domain:
             stream = domain.connect().newStream(0)
             domain.openConsole(None, stream, libvirtd.CONSOLE_FORCE)
-            return stream
+            return ConsoleStream(stream)
 
     def _record(self, domain: Any) -> RecordXml | None:
         try:
@@ -115,3 +146,13 @@ class Domains:
     def _find(self, id: ServerId, doing: str, *, slow: bool = False) -> Iterator[Any | None]:
         with self._host.calling(f"{doing} of domain {id}", slow=slow) as connection:
             yield libvirtd.find_domain(connection, id)
+
+
+def _targets(domain: Any) -> set[str]:
+    return {disk.target for disk in DomainXml.from_xml(domain.XMLDesc(0)).disks}
+
+
+def _disk_of(domain: Any, target: str, flags: int) -> DiskXml | None:
+    inactive = libvirtd.XML_INACTIVE if flags == libvirtd.AFFECT_CONFIG else 0
+    disks = DomainXml.from_xml(domain.XMLDesc(inactive)).disks
+    return next((disk for disk in disks if disk.target == target), None)

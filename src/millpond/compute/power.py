@@ -9,8 +9,8 @@ from millpond.compute.host import Host
 from millpond.errors import Interrupted, WrongState
 from millpond.model.server import Server
 from millpond.records import journal
-from millpond.records.journal import Step, Verb
-from millpond.records.records import ServerJournal
+from millpond.records.journal import Step, Verb, nothing
+from millpond.records.records import ServerJournal, settled
 
 LOG = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ _POLL = 0.1
 def start(host: Host, server: Server) -> None:
     """One that runs already is no error."""
     with host.records.lock(server):
-        current = settled(host, server)
+        current = unoccupied(host, server)
         journal.run(starting(host), current, ServerJournal(host.records), host.watch)
     LOG.info("started server %s", server.name)
 
@@ -32,7 +32,7 @@ def stop(host: Host, server: Server, *, patience: float) -> bool:
     Whether the guest did it itself.
     """
     with host.records.lock(server):
-        settled(host, server)
+        unoccupied(host, server)
         clean = _stop(host, patience, server)
     LOG.info("stopped server %s%s", server.name, "" if clean else " by pulling the plug")
     return clean
@@ -41,7 +41,7 @@ def stop(host: Host, server: Server, *, patience: float) -> bool:
 def reboot(host: Host, server: Server, *, patience: float) -> None:
     """Off and on again, with the domain defined anew from the record."""
     with host.records.lock(server):
-        current = settled(host, server)
+        current = unoccupied(host, server)
         verb = rebooting(host, patience=patience)
         journal.run(verb, current, ServerJournal(host.records), host.watch)
     LOG.info("rebooted server %s", server.name)
@@ -52,9 +52,11 @@ def starting(host: Host) -> Verb[Server]:
     return Verb(
         "start",
         (
-            Step("domain", partial(_define_if_off, host)),
-            Step("start", partial(spawn.power_on, host)),
+            Step("domain", partial(_define_if_off, host), nothing),
+            Step("start", partial(spawn.power_on, host), nothing),
         ),
+        finished=settled,
+        undone=settled,
         resumes=True,
     )
 
@@ -63,15 +65,17 @@ def rebooting(host: Host, *, patience: float = 0) -> Verb[Server]:
     return Verb(
         "reboot",
         (
-            Step("stop", partial(_stop_then_go_on, host, patience)),
-            Step("domain", partial(_define_if_off, host)),
-            Step("start", partial(spawn.power_on, host)),
+            Step("stop", partial(_stop_then_go_on, host, patience), nothing),
+            Step("domain", partial(_define_if_off, host), nothing),
+            Step("start", partial(spawn.power_on, host), nothing),
         ),
+        finished=settled,
+        undone=settled,
         resumes=True,
     )
 
 
-def settled(host: Host, server: Server) -> Server:
+def unoccupied(host: Host, server: Server) -> Server:
     """The record as it is now that its lock is held; one left in the middle is refused."""
     current = host.records.find(server.id)
     if current is None:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 
-from millpond.compute import delete, power, spawn
+from millpond.compute import data_disks, delete, power, resize, spawn
 from millpond.compute.host import Host
 from millpond.model.server import Server
 from millpond.records import journal
@@ -12,11 +12,16 @@ from millpond.records.records import ServerJournal
 
 LOG = logging.getLogger(__name__)
 
-VERBS: Mapping[str, Callable[[Host], Verb[Server]]] = {
-    "create": spawn.creation,
-    "delete": delete.deletion,
-    "start": power.starting,
-    "reboot": power.rebooting,
+Details = Mapping[str, str]
+
+VERBS: Mapping[str, Callable[[Host, Details], Verb[Server]]] = {
+    "create": lambda host, _: spawn.creation(host),
+    "delete": lambda host, _: delete.deletion(host),
+    "start": lambda host, _: power.starting(host),
+    "reboot": lambda host, _: power.rebooting(host),
+    "grow": resize.growing,
+    "disk add": data_disks.adding,
+    "disk remove": data_disks.removing,
 }
 
 
@@ -27,8 +32,8 @@ def recover(host: Host, server: Server) -> str:
         if current is None or current.operation is None:
             return "nothing was left to do"
         operation = current.operation
-        verb = VERBS[operation.verb](host)
-        notes = ServerJournal(host.records, removes=operation.verb == "delete")
+        verb = VERBS[operation.verb](host, operation.details)
+        notes = ServerJournal(host.records, operation.details)
         journal.recover(verb, operation.step, current, notes, host.watch)
     done = "finished" if verb.resumes else "undone"
     LOG.info("server %s: %s was %s", server.name, operation.verb, done)

@@ -1,7 +1,7 @@
 """Create a server: template, disks, domain, start; any failure leaves nothing behind."""
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from millpond.compute import directory, disks
@@ -12,8 +12,8 @@ from millpond.compute.request import ServerRequest, planned
 from millpond.errors import NameTaken
 from millpond.model.server import Server
 from millpond.records import journal
-from millpond.records.journal import Step, Verb
-from millpond.records.records import ServerJournal
+from millpond.records.journal import Step, Verb, nothing
+from millpond.records.records import ServerJournal, settled
 from millpond.system.files import Progress, silent
 
 LOG = logging.getLogger(__name__)
@@ -55,14 +55,14 @@ def creation(host: Host, content: Creation = USUAL) -> Verb[Server]:
         Step("domain", partial(define, host), partial(undefine, host)),
         Step("start", partial(power_on, host), partial(power_off, host)),
     )
-    return Verb("create", steps if content.start else steps[:-1])
+    taken = steps if content.start else steps[:-1]
+    return Verb("create", taken, finished=settled, undone=nothing)
 
 
 def define(host: Host, server: Server) -> Server:
     """The domain as the record says, whatever it was before."""
     log = directory.make(host.instances, server.id)
-    settled = replace(server, operation=None)
-    host.domains.define(domain_xml(settled, host.records.owner, log))
+    host.domains.define(domain_xml(settled(server), host.records.owner, log))
     return server
 
 

@@ -103,7 +103,7 @@ def _recover(engine: Engine, server: Server) -> str:
 def _define(engine: Engine, server: Server) -> str:
     host = engine.host
     with host.records.lock(server):
-        spawn.define(host, power.settled(host, server))
+        spawn.define(host, power.unoccupied(host, server))
     return "it was defined anew"
 
 

@@ -1,5 +1,6 @@
 """A server's record: everything that must be known to make, find and remove it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -100,6 +101,8 @@ class Operation:
     verb: str
     step: str
     started: str
+    details: Mapping[str, str] = field(default_factory=dict)
+    """What the verb was asked for, where the record does not say it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

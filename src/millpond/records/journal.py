@@ -6,7 +6,7 @@ that nobody works on any more (its lock can be taken) calls :func:`recover`.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
@@ -30,25 +30,30 @@ class Step(Generic[S]):
 class Verb(Generic[S]):
     name: str
     steps: tuple[Step[S], ...]
+    _: KW_ONLY
+    finished: Callable[[S], S | None]
+    """What there is when all steps were taken; None: nothing any more."""
+    undone: Callable[[S], S | None]
+    """What there is again when they were undone."""
     resumes: bool = False
-    """Interrupted, it goes on from its step; otherwise what was done is undone."""
+    """When its process died, the next one goes on from its step; otherwise it undoes them."""
 
     @property
     def step_names(self) -> tuple[str, ...]:
         return tuple(step.name for step in self.steps)
 
 
+def nothing(_state: object) -> None:
+    """As an undo: there is nothing to undo. As an end: nothing is left."""
+
+
 class Journal(Protocol[S]):
-    """Where the operation under way is kept. All three are durable when they return."""
+    """Where the operation under way is kept. Both are durable when they return."""
 
     def enter(self, state: S, verb: str, step: str) -> S: ...
 
-    def finish(self, state: S) -> S:
-        """The operation has come to its end."""
-        ...
-
-    def forget(self, state: S) -> None:
-        """The operation was undone: nothing is left of it."""
+    def close(self, state: S, remains: S | None) -> None:
+        """No operation is under way any more, and this is what there is."""
         ...
 
 
@@ -67,8 +72,8 @@ def unwatched(_verb: str, _step: str, _moment: Moment) -> None:
 
 
 def run(verb: Verb[S], state: S, journal: Journal[S], watch: Watch = unwatched) -> S:
-    """Take all steps. One that fails: what was done is undone, or (a verb that resumes) the
-    operation stays written down for the next attempt."""
+    """Take all steps. One that fails: what was done is undone; or, of a verb that resumes and
+    has come beyond what can be undone, the operation stays written down for the next attempt."""
     return _run_from(verb, 0, state, journal, watch)
 
 
@@ -84,8 +89,7 @@ def recover(
         return _run_from(verb, index, state, journal, watch)
     if not _undo(verb, index, state):
         raise NotUndone(verb.name)
-    journal.forget(state)
-    return None
+    return _close(journal, state, verb.undone(state))
 
 
 def _run_from(verb: Verb[S], first: int, state: S, journal: Journal[S], watch: Watch) -> S:
@@ -96,10 +100,20 @@ def _run_from(verb: Verb[S], first: int, state: S, journal: Journal[S], watch: W
             state = step.do(state)
             watch(verb.name, step.name, Moment.END)
         except BaseException:
-            if not verb.resumes and _undo(verb, index, state):
-                journal.forget(state)
+            if _can_go_back(verb, index) and _undo(verb, index, state):
+                _close(journal, state, verb.undone(state))
             raise
-    return journal.finish(state)
+    return _close(journal, state, verb.finished(state)) or state
+
+
+def _can_go_back(verb: Verb[S], index: int) -> bool:
+    """While we live, a verb that resumes is given up as long as all of it can be undone."""
+    return not verb.resumes or all(step.undo for step in verb.steps[: index + 1])
+
+
+def _close(journal: Journal[S], state: S, remains: S | None) -> S | None:
+    journal.close(state, remains)
+    return remains
 
 
 def _undo(verb: Verb[S], last: int, state: S) -> bool:

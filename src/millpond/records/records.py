@@ -1,6 +1,6 @@
 """Where the one authoritative record of each server is kept (B50)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -42,25 +42,24 @@ class Records(Protocol):
 class ServerJournal:
     """The operation under way, in the server's own record."""
 
-    def __init__(self, records: Records, *, removes: bool = False) -> None:
+    def __init__(self, records: Records, details: Mapping[str, str] | None = None) -> None:
         self._records = records
-        self._removes = removes
+        self._details = dict(details or {})
 
     def enter(self, state: Server, verb: str, step: str) -> Server:
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        operation = Operation(verb=verb, step=step, started=now)
-        return self._put(replace(state, operation=operation))
+        operation = Operation(verb=verb, step=step, started=now, details=self._details)
+        entered = replace(state, operation=operation)
+        self._records.put(entered)
+        return entered
 
-    def finish(self, state: Server) -> Server:
-        done = replace(state, operation=None)
-        if self._removes:
+    def close(self, state: Server, remains: Server | None) -> None:
+        if remains is None:
             self._records.remove(state.id)
-            return done
-        return self._put(done)
+        else:
+            self._records.put(remains)
 
-    def forget(self, state: Server) -> None:
-        self._records.remove(state.id)
 
-    def _put(self, server: Server) -> Server:
-        self._records.put(server)
-        return server
+def settled(server: Server) -> Server:
+    """The record of a server on which nothing is under way."""
+    return replace(server, operation=None)

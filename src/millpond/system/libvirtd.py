@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import libvirt
@@ -42,6 +42,9 @@ UNDEFINE_FLAGS: int = (
 METADATA_ELEMENT: int = libvirt.VIR_DOMAIN_METADATA_ELEMENT
 AFFECT_LIVE: int = libvirt.VIR_DOMAIN_AFFECT_LIVE
 AFFECT_CONFIG: int = libvirt.VIR_DOMAIN_AFFECT_CONFIG
+AFFECT_BOTH: int = AFFECT_LIVE | AFFECT_CONFIG
+XML_INACTIVE: int = libvirt.VIR_DOMAIN_XML_INACTIVE
+RESIZE_BYTES: int = libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES
 CONSOLE_FORCE: int = libvirt.VIR_DOMAIN_CONSOLE_FORCE
 
 STATES: dict[int, str] = {
@@ -128,6 +131,30 @@ class Libvirtd:
                 self._open.clear()
             return ConnectionLost(self.uri, doing)
         return LibvirtFailed(doing, error.get_error_code(), _plain(error))
+
+
+class ConsoleStream:
+    """What a guest prints and what is typed to it. One thread receives, another sends."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def received(self) -> Iterator[bytes]:
+        """Until the guest goes off or the stream is closed on our side."""
+        try:
+            while content := self._stream.recv(4096):
+                yield content
+        except libvirt.libvirtError as error:
+            LOG.debug("the console ended: %s", _plain(error))
+
+    def send(self, content: bytes) -> None:
+        """Typing into a console that has just ended is no error."""
+        with suppress(libvirt.libvirtError):
+            self._stream.send(content)
+
+    def close(self) -> None:
+        with suppress(libvirt.libvirtError):
+            self._stream.abort()
 
 
 def validated_volume(create: Callable[[int], T]) -> T:

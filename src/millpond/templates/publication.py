@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from millpond.errors import PoolUnusable, VolumeExists
 from millpond.model.template import Template
 from millpond.records import codec, journal
-from millpond.records.journal import Step, Verb, Watch
+from millpond.records.journal import Step, Verb, Watch, nothing
 from millpond.system import files
 from millpond.templates.store import TemplateStore
 
@@ -51,6 +51,8 @@ class Publication:
                 Step("refresh", self._refresh),
                 Step("record", self._record),
             ),
+            finished=nothing,
+            undone=nothing,
         )
 
     def run(self, wanted: P, making: Sequence[Step[P]]) -> Template:
@@ -129,9 +131,5 @@ class WorkspaceJournal:
         files.write_atomically(path, codec.encode({"schema": 1, "verb": verb, "step": step}))
         return state
 
-    def finish(self, state: P) -> P:
-        self._store.discard_workspace(state.name)
-        return state
-
-    def forget(self, state: Preparation) -> None:
+    def close(self, state: P, remains: P | None) -> None:
         self._store.discard_workspace(state.name)

@@ -1,0 +1,133 @@
+"""Disks that come to a server and leave it, also while it runs."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from millpond.backends.backend import DiskWanted
+from millpond.compute import disks, spawn
+from millpond.compute.domain_xml import disk_xml, record_xml
+from millpond.compute.host import Host
+from millpond.compute.power import ON, unoccupied
+from millpond.compute.resize import disk_of
+from millpond.errors import Unsupported
+from millpond.model.server import Content, Disk, Server
+from millpond.model.sizes import format_size
+from millpond.records import journal
+from millpond.records.journal import Step, Verb
+from millpond.records.records import ServerJournal, settled
+
+LOG = logging.getLogger(__name__)
+
+
+def add(host: Host, server: Server, size: int) -> Disk:
+    """An empty disk of the backend that images_type names."""
+    with host.records.lock(server):
+        current = unoccupied(host, server)
+        disk = _planned(host, current, size)
+        details = {"role": disk.role}
+        larger = replace(current, disks=(*current.disks, disk))
+        notes = ServerJournal(host.records, details)
+        journal.run(adding(host, details), larger, notes, host.watch)
+    LOG.info("added %s of %s to server %s", disk.role, format_size(size), server.name)
+    return disk
+
+
+def remove(host: Host, server: Server, role: str) -> None:
+    with host.records.lock(server):
+        current = unoccupied(host, server)
+        if disk_of(current, role).content is not Content.DATA:
+            reason = "it came with the server and goes with it"
+            raise Unsupported(f"removing {role}", reason, "only data disks come and go")
+        details = {"role": role}
+        notes = ServerJournal(host.records, details)
+        journal.run(removing(host, details), current, notes, host.watch)
+    LOG.info("removed %s from server %s", role, server.name)
+
+
+def adding(host: Host, details: Mapping[str, str]) -> Verb[Server]:
+    steps = (
+        Step("volume", partial(_make, host, details), partial(_delete, host, details)),
+        Step("attach", partial(_attach, host, details), partial(_detach, host, details)),
+    )
+    undone = partial(_without, details)
+    return Verb("disk add", steps, finished=settled, undone=lambda each: settled(undone(each)))
+
+
+def removing(host: Host, details: Mapping[str, str]) -> Verb[Server]:
+    """The disk leaves the record last: until then it is known what is to be removed."""
+    steps = (
+        Step(
+            "detach",
+            partial(_then_go_on, partial(_detach, host, details)),
+            partial(_attach_again, host, details),
+        ),
+        Step("volume", partial(_then_go_on, partial(_delete, host, details))),
+    )
+    finished = partial(_without, details)
+    return Verb(
+        "disk remove",
+        steps,
+        finished=lambda each: settled(finished(each)),
+        undone=settled,
+        resumes=True,
+    )
+
+
+def _planned(host: Host, server: Server, size: int) -> Disk:
+    taken = {disk.role for disk in server.disks}
+    number = next(n for n in range(len(taken) + 1) if f"disk.data{n}" not in taken)
+    wanted = DiskWanted(
+        server=server.id,
+        role=f"disk.data{number}",
+        size=size,
+        target=disks.free_target(server.hardware.disk_bus, server.disks),
+        content=Content.DATA,
+    )
+    return host.backend(host.selection.blank_backend()).plan(wanted)
+
+
+def _make(host: Host, details: Mapping[str, str], server: Server) -> Server:
+    disk = disk_of(server, details["role"])
+    host.backend(disk.backend).create(disk, None)
+    return server
+
+
+def _delete(host: Host, details: Mapping[str, str], server: Server) -> None:
+    disk = disk_of(server, details["role"])
+    host.backend(disk.backend).delete(disk)
+
+
+def _attach(host: Host, details: Mapping[str, str], server: Server) -> Server:
+    disk = disk_of(server, details["role"])
+    if host.domains.state(server.id) in ON:
+        host.domains.attach(server.id, disk_xml(server, disk))
+        host.domains.mark(server.id, record_xml(settled(server), host.records.owner))
+    else:
+        spawn.define(host, server)
+    return server
+
+
+def _detach(host: Host, details: Mapping[str, str], server: Server) -> None:
+    disk = disk_of(server, details["role"])
+    remaining = _without(details, server)
+    if host.domains.state(server.id) in ON:
+        host.domains.detach(server.id, disk.target)
+        host.domains.mark(server.id, record_xml(settled(remaining), host.records.owner))
+    else:
+        spawn.define(host, remaining)
+
+
+def _attach_again(host: Host, details: Mapping[str, str], server: Server) -> None:
+    _attach(host, details, server)
+
+
+def _without(details: Mapping[str, str], server: Server) -> Server:
+    kept = tuple(disk for disk in server.disks if disk.role != details["role"])
+    return replace(server, disks=kept)
+
+
+def _then_go_on(act: partial[None], server: Server) -> Server:
+    act(server)
+    return server
