@@ -24,14 +24,13 @@ from millpond.records.files import FileRecords
 from millpond.records.journal import Watch, unwatched
 from millpond.storage.ensure import PoolWanted
 from millpond.storage.libvirt_pool import LibvirtPool
+from millpond.storage.pool import PoolType
 from millpond.storage.pools import PoolPlan, Pools
 from millpond.system.libvirtd import Libvirtd
 from millpond.system.locks import Locks, Slots
 from millpond.templates.blank import BlankTemplates
 from millpond.templates.handler import BaseTemplateImagehandler, Workshop
 from millpond.templates.store import TemplateStore
-
-_IMPLEMENTED = (Backend.RAW, Backend.QCOW2)
 
 
 class Engine:
@@ -76,7 +75,16 @@ class Engine:
                 role: PoolWanted(name=pool.name, path=str(pool.path))
                 for role, pool in pools.by_disk_name.items()
             },
+            others=self._pools_of_backends(),
         )
+
+    def _pools_of_backends(self) -> tuple[PoolWanted, ...]:
+        group = self.settings.libvirt.volume_group
+        if not group:
+            return ()
+        name = self.settings.libvirt.pools.lvm
+        path = f"/dev/{group}"
+        return (PoolWanted(name=name, path=path, type=PoolType.LOGICAL, source=group),)
 
     @cached_property
     def domains(self) -> Domains:
@@ -107,8 +115,11 @@ class Engine:
     @cached_property
     def host(self) -> Host:
         """The local host. Its pools are looked at, and made where they are missing."""
+        lvm = self.settings.libvirt.pools.lvm
         backends: dict[Backend, ImageBackend] = {
-            each: LibvirtStorage(each, self.pools) for each in _IMPLEMENTED
+            Backend.RAW: LibvirtStorage(Backend.RAW, self.pools),
+            Backend.QCOW2: LibvirtStorage(Backend.QCOW2, self.pools),
+            Backend.LVM: LibvirtStorage(Backend.LVM, self.pools, pool=lvm),
         }
         return Host(
             name="local",

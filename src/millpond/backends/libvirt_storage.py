@@ -3,17 +3,19 @@
 import logging
 import os
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from millpond.backends.backend import DiskWanted, PoolsOf
-from millpond.errors import DiskTooSmall, VolumeNotFound
+from millpond.errors import DiskTooSmall, Unsupported, VolumeNotFound
 from millpond.model.formats import Backend
 from millpond.model.names import volume_name
 from millpond.model.server import Disk
 from millpond.model.sizes import enough_for, format_size
 from millpond.model.template import Template
 from millpond.model.volume import Backing, Volume, VolumeSpec
-from millpond.system import files
+from millpond.storage.pool import Pool
+from millpond.system import files, lvm
 
 LOG = logging.getLogger(__name__)
 
@@ -21,12 +23,17 @@ LOG = logging.getLogger(__name__)
 class LibvirtStorage:
     """Decides by what the pool can do, never by its name or type."""
 
-    def __init__(self, backend: Backend, pools: PoolsOf) -> None:
+    def __init__(self, backend: Backend, pools: PoolsOf, *, pool: str = "") -> None:
         self._backend = backend
         self._pools = pools
+        self._own_pool = pool
 
     def plan(self, wanted: DiskWanted) -> Disk:
-        pool = self._pools.for_role(wanted.role)
+        pool = (
+            self._pools.named(self._own_pool)
+            if self._own_pool
+            else self._pools.for_role(wanted.role)
+        )
         return Disk(
             role=wanted.role,
             backend=self._backend,
@@ -42,24 +49,34 @@ class LibvirtStorage:
             ),
         )
 
-    def create(self, disk: Disk, template: Template | None) -> None:
+    def create(self, disk: Disk, template: Template | None) -> Disk:
         if template:
             _refuse_too_small(disk, template)
         self.delete(disk)  # the record came first: a volume of this name is our own half-made one
+        pool = self._pools.named(disk.pool)
         if template is None:
-            self._pools.named(disk.pool).create(_spec(disk))
+            pool.create(_spec(disk))
             LOG.info("made %s/%s, empty", disk.pool, disk.volume)
         elif disk.overlay:
             self._overlay(disk, self._pools.base.get(template.volume), template)
         else:
             self._copy(disk, self._pools.base.get(template.volume), template)
+        return replace(disk, size=pool.get(disk.volume).capacity)
 
     def fill(self, disk: Disk, content: bytes) -> None:
         self._pools.named(disk.pool).upload(disk.volume, content)
 
-    def grow(self, disk: Disk, size: int) -> None:
-        self._pools.named(disk.pool).resize(disk.volume, size)
+    def grows_beneath(self, disk: Disk) -> bool:
+        return not self._pools.named(disk.pool).capabilities.sparse
+
+    def grow(self, disk: Disk, size: int) -> int:
+        pool = self._pools.named(disk.pool)
+        if pool.capabilities.grows:
+            pool.resize(disk.volume, size)
+        else:
+            _extend(pool, pool.get(disk.volume), size)
         LOG.info("grew %s/%s to %s", disk.pool, disk.volume, format_size(size))
+        return pool.get(disk.volume).capacity
 
     def exists(self, disk: Disk) -> bool:
         return self._pools.named(disk.pool).find(disk.volume) is not None
@@ -77,7 +94,8 @@ class LibvirtStorage:
         """createXMLFrom reads holes and writes them out; where we can open the host's files, an
         empty volume is filled here instead, by reflink or by a copy that keeps holes."""
         pool = self._pools.named(disk.pool)
-        volume = pool.create(_spec(disk)) if disk.format is template.format else None
+        fills = pool.capabilities.sparse and disk.format is template.format
+        volume = pool.create(_spec(disk)) if fills else None
         if volume and _can_open(base.path, os.R_OK) and _can_open(volume.path, os.W_OK):
             how = _fill(volume, base)
         else:
@@ -113,3 +131,17 @@ def _fill(volume: Volume, base: Volume) -> str:
         how = files.copy_into(source.fileno(), target.fileno())
         files.sync(target.fileno())
         return how
+
+
+def _extend(pool: Pool, volume: Volume, size: int) -> None:
+    """A logical volume, which libvirt cannot grow. What the new extents held is another
+    server's."""
+    if not _can_open(volume.path, os.W_OK):
+        raise Unsupported(
+            f"growing volume {volume.name}",
+            f"libvirt cannot do it in pool {pool.name}, and {volume.path} cannot be opened here",
+            "run this on the host itself",
+        )
+    lvm.extend(volume.path, size, pool.name)
+    lvm.zero(volume.path, volume.capacity)
+    pool.refresh()

@@ -90,8 +90,8 @@ def _planned(host: Host, server: Server, size: int) -> Disk:
 
 def _make(host: Host, details: Mapping[str, str], server: Server) -> Server:
     disk = disk_of(server, details["role"])
-    host.backend(disk.backend).create(disk, None)
-    return server
+    made = host.backend(disk.backend).create(disk, None)
+    return replace(server, disks=tuple(made if each is disk else each for each in server.disks))
 
 
 def _delete(host: Host, details: Mapping[str, str], server: Server) -> None:

@@ -45,11 +45,15 @@ def plan(host: Host, request: DiskRequest) -> tuple[Disk, ...]:
     return tuple(disks)
 
 
-def make(host: Host, server: Server, progress: Progress = silent) -> None:
-    """Every disk of the record but the config drive, whose content somebody else has."""
+def make(host: Host, server: Server, config_drive: bytes) -> Server:
+    """Every disk of the record; the record then has their true sizes."""
+    made = []
     for disk in server.disks:
-        if disk.content is not Content.CONFIG:
-            host.backend(disk.backend).create(disk, template(host, server, disk, progress))
+        backend = host.backend(disk.backend)
+        made.append(backend.create(disk, template(host, server, disk)))
+        if disk.content is Content.CONFIG:
+            backend.fill(disk, config_drive)
+    return replace(server, disks=tuple(made))
 
 
 def delete(host: Host, server: Server) -> None:

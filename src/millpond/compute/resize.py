@@ -55,10 +55,12 @@ def _refuse(disk: Disk, size: int) -> None:
 
 def _grow(host: Host, details: Mapping[str, str], server: Server) -> Server:
     disk, size = disk_of(server, details["role"]), int(details["size"])
-    if host.domains.state(server.id) in ON:
+    backend = host.backend(disk.backend)
+    running = host.domains.state(server.id) in ON
+    if not running or backend.grows_beneath(disk):
+        size = backend.grow(disk, size)
+    if running:
         host.domains.resize_disk(server.id, disk.target, size)
-    else:
-        host.backend(disk.backend).grow(disk, size)
     others = (replace(each, size=size) if each is disk else each for each in server.disks)
     return replace(server, disks=tuple(others))
 

@@ -88,12 +88,7 @@ def _fetch_templates(host: Host, content: Creation, server: Server) -> Server:
 
 
 def _make_disks(host: Host, content: Creation, server: Server) -> Server:
-    disks.make(host, server)
-    if drive := server.disk("disk.config"):
-        backend = host.backend(drive.backend)
-        backend.create(drive, None)
-        backend.fill(drive, content.config_drive)
-    return server
+    return disks.make(host, server, content.config_drive)
 
 
 def _refuse_a_taken_name(host: Host, server: Server) -> None:

@@ -10,6 +10,7 @@ from millpond.engine import Engine
 from millpond.errors import HostProblem, PoolElsewhere, PoolInactive, PoolOfAnotherType
 from millpond.storage.ensure import PoolWanted, start_pool
 from millpond.storage.overview import PoolOverview, overview
+from millpond.storage.pool import PoolType
 from millpond.system.libvirtd import Libvirtd
 
 
@@ -28,7 +29,7 @@ def _finding(host: Libvirtd, wanted: PoolWanted, found: PoolOverview) -> Finding
     if found.state == "inactive":
         inactive = PoolInactive(name)
         return problem(str(inactive), inactive.advice, partial(_start, host, name))
-    if not Path(found.path).is_dir():
+    if found.type == PoolType.DIR and not Path(found.path).is_dir():
         return problem(
             f"storage pool {name!r} is active, but its directory {found.path} is missing",
             "mount it or restore it; an empty one (mkdir -m 0711) will do if nothing was in it",

@@ -47,6 +47,9 @@ class PoolCapabilities:
     """createXMLFrom takes a volume of another pool."""
     grows: bool = False
     """A volume can be made larger in place."""
+    sparse: bool = False
+    """A new volume takes no space and reads as zeros. Elsewhere it takes all of it at once, and
+    what was there before must be wiped: it is another server's."""
     volume_disks: bool = False
     """A domain may name its volumes by ``<disk type='volume'>``."""
 

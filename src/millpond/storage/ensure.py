@@ -30,6 +30,8 @@ class PoolWanted:
     name: str
     path: str
     type: PoolType = PoolType.DIR
+    source: str = ""
+    """The volume group of a logical pool."""
 
 
 def ensure_pool(host: Libvirtd, wanted: PoolWanted, locks: Locks) -> LibvirtPool:
@@ -62,6 +64,17 @@ def _is_there(host: Libvirtd, wanted: PoolWanted) -> bool:
 
 
 def _define(host: Libvirtd, wanted: PoolWanted) -> None:
+    if wanted.type is PoolType.DIR:
+        _define_directory(host, wanted)
+    else:
+        _make(
+            host,
+            PoolXml(type=wanted.type, name=wanted.name, source=wanted.source, path=wanted.path),
+        )
+    LOG.info("defined pool %s at %s", wanted.name, wanted.path)
+
+
+def _define_directory(host: Libvirtd, wanted: PoolWanted) -> None:
     """On btrfs copy-on-write is asked for: libvirt would switch it off, and with it every
     reflink. Elsewhere libvirt refuses to be asked."""
     xml = PoolXml(type=wanted.type, name=wanted.name, path=wanted.path, mode=_MODE)
@@ -71,7 +84,6 @@ def _define(host: Libvirtd, wanted: PoolWanted) -> None:
         if "not btrfs" not in error.detail:
             raise
         _make(host, xml)
-    LOG.info("defined pool %s at %s", wanted.name, wanted.path)
 
 
 def _make(host: Libvirtd, xml: PoolXml) -> None:
@@ -79,7 +91,8 @@ def _make(host: Libvirtd, xml: PoolXml) -> None:
         pool = connection.storagePoolDefineXML(xml.to_xml(), libvirtd.POOL_DEFINE_FLAGS)
         with undo_on_failure() as undo:
             undo.callback(pool.undefine)
-            pool.build(0)
+            if xml.type == PoolType.DIR:  # of another type it would overwrite what is there
+                pool.build(0)
             pool.create(0)
             pool.setAutostart(True)
 

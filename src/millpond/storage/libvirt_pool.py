@@ -24,6 +24,7 @@ from millpond.storage.pool import CAPABILITIES, PoolType
 from millpond.system import libvirtd
 from millpond.system.libvirtd import Libvirtd, validated_volume
 from millpond.system.locks import Locks
+from millpond.undo import undo_on_failure
 from millpond.xml.storage import VolumeXml
 
 LOG = logging.getLogger(__name__)
@@ -31,6 +32,8 @@ LOG = logging.getLogger(__name__)
 REFRESH_PATIENCE = 60.0
 """Seconds that a refresh waits for volumes being built; a copy through libvirt may take longer,
 but then somebody should know."""
+
+_NO_SPACE = ("No space left", "insufficient free space")  # of the kernel, of LVM
 
 _PIECE = 256 * 1024  # libvirt's RPC carries at most 4 MiB in a message
 
@@ -70,18 +73,24 @@ class LibvirtPool:
         return [volume for handle in handles if (volume := self._described(handle))]
 
     def create(self, spec: VolumeSpec) -> Volume:
-        xml = _wanted(spec)
-        with self._creating(spec, "making") as pool:
+        xml = self._wanted(spec)
+        with self._creating(spec, "making") as pool, undo_on_failure() as undo:
             made = validated_volume(lambda flags: pool.createXML(xml, flags))
+            if not self.capabilities.sparse:
+                undo.callback(made.delete, 0)
+                made.wipe(0)
             return self._volume(made.XMLDesc(0))
 
     def create_from(self, spec: VolumeSpec, source: Volume) -> Volume:
-        xml = _wanted(spec)
-        with self._creating(spec, f"copying {source.name} to") as pool:
+        xml = self._wanted(spec)
+        with self._creating(spec, f"copying {source.name} to") as pool, undo_on_failure() as undo:
             origin = pool.connect().storagePoolLookupByName(source.pool)
             handle = origin.storageVolLookupByName(source.name)
             made = validated_volume(lambda flags: pool.createXMLFrom(xml, handle, flags))
             copy = self._volume(made.XMLDesc(0))
+            if not self.capabilities.sparse:
+                undo.callback(made.delete, 0)
+                _wipe_behind(made, source.capacity, copy.capacity)
         if copy.capacity < spec.capacity:  # it follows the source, not <capacity> (trap 6)
             self.resize(spec.name, spec.capacity)
             return self.get(spec.name)
@@ -89,6 +98,10 @@ class LibvirtPool:
 
     def resize(self, name: str, capacity: int) -> None:
         volume = self.get(name)
+        if not self.capabilities.grows:
+            raise Unsupported(
+                f"growing volume {name}", f"pool {self.name} cannot do it by libvirt"
+            )
         if capacity < volume.capacity:
             raise Unsupported(
                 f"making volume {name} smaller",
@@ -111,7 +124,7 @@ class LibvirtPool:
             with self._calling(f"deleting volume {name}") as pool:
                 pool.storageVolLookupByName(name).delete(0)
         except LibvirtFailed as error:
-            if error.code == libvirtd.NO_SUCH_VOLUME:
+            if error.code == libvirtd.NO_SUCH_VOLUME or "Failed to find logical" in error.detail:
                 raise VolumeNotFound(self.name, name) from error
             raise
 
@@ -179,12 +192,26 @@ class LibvirtPool:
     def _explained(self, error: LibvirtFailed, spec: VolumeSpec) -> MillpondError:
         if error.code == libvirtd.VOLUME_EXISTS or "already in use" in error.detail:
             return VolumeExists(self.name, spec.name)
-        if "No space left" in error.detail:
+        if any(words in error.detail for words in _NO_SPACE):
             free = format_size(self.usage().available)
             return NoSpace(f"pool {self.name} ({self.path})", format_size(spec.capacity), free)
         if "No such file or directory" in error.detail and self.path in error.detail:
             return PoolUnusable(self.name, f"its directory {self.path} is missing")
         return error
+
+    def _wanted(self, spec: VolumeSpec) -> str:
+        """<allocation> is stated where a volume can be sparse: left out, all of it would be
+        allocated (trap 7). LVM would make a snapshot of it that breaks when it is full."""
+        return VolumeXml(
+            name=spec.name,
+            capacity=spec.capacity,
+            allocation=0 if self.capabilities.sparse else None,
+            format=spec.format if self.capabilities.sparse else None,
+            compat=_COMPAT.get(spec.format),
+            mode="0600",
+            backing_path=spec.backing.path if spec.backing else None,
+            backing_format=spec.backing.format if spec.backing else None,
+        ).to_xml()
 
     def _described(self, handle: Any) -> Volume | None:
         """None for a volume that was deleted while we were listing."""
@@ -217,14 +244,12 @@ def _is_busy(error: BaseException) -> bool:
     )
 
 
-def _wanted(spec: VolumeSpec) -> str:
-    return VolumeXml(
-        name=spec.name,
-        capacity=spec.capacity,
-        allocation=0,  # left out, libvirt would allocate all of it (trap 7)
-        format=spec.format,
-        compat=_COMPAT.get(spec.format),
-        mode="0600",
-        backing_path=spec.backing.path if spec.backing else None,
-        backing_format=spec.backing.format if spec.backing else None,
-    ).to_xml()
+def _wipe_behind(handle: Any, start: int, end: int) -> None:
+    """Zeros from where the copied bytes end: what was there is another server's."""
+    if start >= end:
+        return
+    stream = handle.connect().newStream(0)
+    handle.upload(stream, start, end - start, 0)
+    for at in range(start, end, _PIECE):
+        stream.send(bytes(min(_PIECE, end - at)))
+    stream.finish()

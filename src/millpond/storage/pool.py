@@ -12,6 +12,7 @@ class PoolType(StrEnum):
     """libvirt's names for the types of pools that we make."""
 
     DIR = "dir"
+    LOGICAL = "logical"
 
 
 class Pool(Protocol):
@@ -35,7 +36,8 @@ class Pool(Protocol):
     def volumes(self) -> Sequence[Volume]: ...
 
     def create(self, spec: VolumeSpec) -> Volume:
-        """An empty volume, sparse, or an overlay of its backing. Raises VolumeExists."""
+        """An empty volume that reads as zeros, or an overlay of its backing. It may be larger
+        than asked for. Raises VolumeExists."""
         ...
 
     def create_from(self, spec: VolumeSpec, source: Volume) -> Volume:
@@ -70,6 +72,10 @@ CAPABILITIES: Mapping[PoolType, PoolCapabilities] = {
         overlays=True,
         copies_across_pools=True,
         grows=True,
+        sparse=True,
         volume_disks=True,
+    ),
+    PoolType.LOGICAL: PoolCapabilities(
+        formats=frozenset({DiskFormat.RAW}), copies_across_pools=True, volume_disks=True
     ),
 }

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from millpond.errors import LibvirtFailed, PoolNotFound
 from millpond.storage.ensure import PoolWanted, ensure_pool
 from millpond.storage.libvirt_pool import LibvirtPool
+from millpond.storage.pool import PoolType
 from millpond.system import libvirtd
 from millpond.system.libvirtd import Libvirtd
 from millpond.system.locks import Locks
@@ -21,6 +22,8 @@ class PoolPlan:
     disks: PoolWanted
     by_role: Mapping[str, PoolWanted] = field(default_factory=dict)
     """By the disk's name, which may end in ``*``; the first that fits keeps it."""
+    others: tuple[PoolWanted, ...] = ()
+    """Of backends that have a pool of their own."""
 
     def for_role(self, role: str) -> PoolWanted:
         fitting = (pool for name, pool in self.by_role.items() if fnmatch.fnmatchcase(role, name))
@@ -29,11 +32,15 @@ class PoolPlan:
     def keeps(self, pool: PoolWanted) -> str:
         """What the pool is for, in words."""
         roles = [role for role, each in self.by_role.items() if each == pool]
-        general = {self.base: "templates", self.disks: "disks"}
+        others = dict.fromkeys(self.others, "disks")
+        general = {self.base: "templates", self.disks: "disks", **others}
         return ", ".join([*([general[pool]] if pool in general else []), *roles])
 
     def all(self) -> Mapping[str, PoolWanted]:
-        return {each.name: each for each in (self.base, self.disks, *self.by_role.values())}
+        return {
+            each.name: each
+            for each in (self.base, self.disks, *self.by_role.values(), *self.others)
+        }
 
 
 class Pools:
@@ -69,4 +76,4 @@ class Pools:
             if error.code == libvirtd.NO_SUCH_POOL:
                 raise PoolNotFound(name) from error
             raise
-        return LibvirtPool(self._host, name, xml.path or "", self._locks)
+        return LibvirtPool(self._host, name, xml.path or "", self._locks, PoolType(xml.type))

@@ -12,6 +12,7 @@ class PoolXml(Element, tag="pool"):
     capacity: int | None = at("capacity", default=None)
     allocation: int | None = at("allocation", default=None)
     available: int | None = at("available", default=None)
+    source: str | None = at("source/name", default=None)
     copy_on_write: str | None = at("features/cow/@state", default=None)
     path: str | None = at("target/path", default=None)
     mode: str | None = at("target/permissions/mode", default=None)

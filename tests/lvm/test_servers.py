@@ -1,0 +1,89 @@
+"""Servers whose disks are logical volumes, beside others that are files."""
+
+import pytest
+
+from millpond.model.sizes import MiB
+from tests.lvm.volume_group import EXTENT
+from tests.support.millpond import converted
+
+SECONDS = 90
+"""A guest within a guest takes its time."""
+
+
+@pytest.fixture
+def mapped(millpond, volume_group, micro_guest, workdir):
+    millpond.configure(
+        "images_type = default\nimages_type_mapping = raw:lvm, qcow2:qcow2\n"
+        f"images_volume_group = {volume_group.name}"
+    )
+    millpond.ok("image", "add", micro_guest.path, "--name", "raw")
+    millpond.ok("image", "add", converted(micro_guest, "qcow2", workdir), "--name", "qcow2")
+    return millpond
+
+
+def create(millpond, name, image, *options):
+    words = ("--image", image, "--memory", "32M", "--network", "none")
+    return millpond.json("server", "create", name, *words, *options)
+
+
+def test_raw_on_lvm_and_qcow2_in_files_side_by_side(mapped, volume_group, micro_guest):
+    on_lvm, in_file = create(mapped, "a", "raw"), create(mapped, "b", "qcow2")
+    for made in (on_lvm, in_file):
+        assert micro_guest.marker in mapped.wait_for_console(made["id"], "READY", SECONDS)
+    (disk,) = on_lvm["disks"]
+    assert (disk["backend"], disk["pool"], disk["format"]) == ("lvm", "nova-disks-pool-lvm", "raw")
+    assert disk["size"] == EXTENT  # 1 MiB was asked for: the record has what became of it
+    assert volume_group.volumes() == {f"{on_lvm['id']}_disk": EXTENT}
+    assert in_file["disks"][0]["pool"] == "nova-disks-pool"
+    mapped.ok("server", "reboot", "a", "--hard")
+    mapped.wait_for_console(on_lvm["id"], "BOOTS 0002", SECONDS)
+    mapped.ok("server", "delete", "a", "b")
+    assert volume_group.volumes() == {}
+
+
+def test_a_disk_holds_nothing_of_the_one_that_was_there_before(mapped, volume_group):
+    """The tail behind the image, a disk that begins empty, and what a disk grows by."""
+    old = volume_group.create("old", 64 * MiB)
+    with open(old, "wb") as device:
+        device.write(b"SECRET!!" * (64 * MiB // 8))
+    volume_group.clear()
+    made = create(mapped, "a", "raw", "--disk", "16M", "--no-start")
+    mapped.configure(f"images_type = lvm\nimages_volume_group = {volume_group.name}")
+    mapped.ok("server", "disk", "add", "a", "--size", "16M")
+    mapped.ok("server", "resize", "a", "--disk", "32M")
+    for volume in (f"{made['id']}_disk", f"{made['id']}_disk.data0"):
+        with open(volume_group.path(volume), "rb") as device:
+            assert b"SECRET" not in device.read()
+    assert volume_group.volumes()[f"{made['id']}_disk"] == 32 * MiB
+
+
+def test_a_disk_grows_while_the_server_runs(mapped, volume_group):
+    made = create(mapped, "a", "raw")
+    mapped.wait_for_console(made["id"], "READY", SECONDS)
+    mapped.ok("server", "resize", "a", "--disk", "13M")
+    assert mapped.json("server", "show", "a")["disks"][0]["size"] == 4 * EXTENT
+    assert volume_group.volumes()[f"{made['id']}_disk"] == 4 * EXTENT
+
+
+def test_a_full_volume_group_is_one_sentence_and_changes_nothing(mapped, volume_group):
+    create(mapped, "a", "raw", "--no-start")
+    before = volume_group.volumes()
+    code, message = mapped.fails("server", "create", "b", "--image", "raw", "--disk", "50G")
+    assert code == 6
+    assert "no space left in pool nova-disks-pool-lvm" in message
+    code, message = mapped.fails("server", "resize", "a", "--disk", "50G")
+    assert code == 6
+    assert "no space left" in message
+    assert volume_group.volumes() == before
+    shown = mapped.json("server", "list")
+    assert [(each["name"], each["state"]) for each in shown] == [("a", "stopped")]
+
+
+def test_a_changed_mapping_leaves_the_disk_where_it_is(mapped, volume_group):
+    """B13: also when the configuration knows no volume group any more."""
+    made = create(mapped, "a", "raw", "--no-start")
+    mapped.configure("")
+    mapped.ok("server", "start", "a")
+    mapped.wait_for_console(made["id"], "READY", SECONDS)
+    mapped.ok("server", "delete", "a")
+    assert volume_group.volumes() == {}
