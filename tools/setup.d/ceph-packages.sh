@@ -11,12 +11,13 @@ libvirt-daemon-driver-storage-rbd  lets libvirt have RBD pools
 '
 
 missing_ceph_packages() {
-    local package purpose
-    while read -r package purpose; do
+    local package
+    for package in $(awk 'NF { print $1 }' <<<"$CEPH_PACKAGES"); do
         # shellcheck disable=SC2016 # dpkg-query's own placeholder
-        [[ -z $package || $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] ||
+        if [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) != installed ]]; then
             printf '%s\n' "$package"
-    done <<<"$CEPH_PACKAGES"
+        fi
+    done
 }
 
 stage_ceph_packages() {
