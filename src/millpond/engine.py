@@ -17,9 +17,11 @@ from millpond.compute.host import Host
 from millpond.config import Settings, VirtTypeOption
 from millpond.errors import Ambiguous, ServerNotFound
 from millpond.images.catalogue import Catalogue
-from millpond.model.formats import Backend
+from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
+from millpond.model.names import ImageId, template_name
 from millpond.model.server import Server, VirtType
+from millpond.model.template import Template
 from millpond.records.files import FileRecords
 from millpond.records.journal import Watch, unwatched
 from millpond.storage.ensure import PoolWanted
@@ -161,6 +163,12 @@ class Engine:
         for template in list(self.template_store.all()):
             if template.image == image.id:
                 self.templates.remove_image(image.id, template.format)
+
+    def find_template(self, image: ImageId, format: DiskFormat) -> Template | None:
+        """If it is there; no pool is made to look for it."""
+        if not Path(self.pool_plan.base.path).is_dir():
+            return None
+        return self.template_store.find(template_name(image, format))
 
     def template_users(self, template: str) -> tuple[str, ...]:
         """Servers that stand on a template, or are being made from it."""

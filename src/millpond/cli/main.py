@@ -4,6 +4,7 @@ import importlib
 import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,7 @@ COMMANDS = {
     "image": ("millpond.cli.image", "Add, list, show, save and remove images."),
     "server": ("millpond.cli.server", "Create, list, start, stop and delete servers."),
     "pool": ("millpond.cli.pool", "List and show storage pools."),
+    "explain": ("millpond.cli.explain", "Say what would become of an image here, and why."),
     "config": ("millpond.cli.config", "Check, show and sample the configuration."),
     "doctor": ("millpond.cli.doctor", "Look for what is wrong on this host, and mend it."),
 }
@@ -73,17 +75,25 @@ def _add_commands(words: list[str]) -> None:
     """All verbs by name, and what they do for the one that was called."""
     for name, (_, explanation) in COMMANDS.items():
         verb = loaded(name, words) if name in words else typer.Typer()
-        app.add_typer(verb, name=name, help=explanation)
+        if isinstance(verb, typer.Typer):
+            app.add_typer(verb, name=name, help=explanation)
+        else:
+            app.command(name, help=explanation)(verb)
 
 
-def loaded(name: str, words: list[str]) -> typer.Typer:
-    """A verb with all that may follow it, but for what is loaded alone and was not asked for."""
-    verb: typer.Typer = importlib.import_module(COMMANDS[name][0]).app
+def loaded(name: str, words: list[str]) -> typer.Typer | Callable[..., None]:
+    """A verb with all that may follow it, but for what is loaded alone and was not asked for;
+    or the one function of a verb that nothing follows."""
+    module = importlib.import_module(COMMANDS[name][0])
+    if not hasattr(module, "app"):
+        command: Callable[..., None] = module.command
+        return command
+    verb: typer.Typer = module.app
     groups = {group.name for group in verb.registered_groups}
     siblings = {command.name for command in verb.registered_commands} | groups
-    for (parent, word), module in SUBCOMMANDS.items():
+    for (parent, word), alone in SUBCOMMANDS.items():
         if parent == name and (word in words or siblings.isdisjoint(words)):
-            importlib.import_module(module)
+            importlib.import_module(alone)
     return verb
 
 
