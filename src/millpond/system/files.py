@@ -134,7 +134,7 @@ def _copy_some(source: int, target: int, at: int, count: int) -> int:
 
 
 @contextmanager
-def explaining_lack_of_space(where: Path, what: str = "", needed: str = "more") -> Iterator[None]:
+def explaining_lack_of_space(where: Path, what: str = "", needed: str = "") -> Iterator[None]:
     """ENOSPC in the block becomes NoSpace, which says how much there is; ``what`` names the
     place for people."""
     try:
@@ -142,7 +142,8 @@ def explaining_lack_of_space(where: Path, what: str = "", needed: str = "more") 
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise NoSpace(what or str(where), needed, format_size(free_space(where))) from error
+        free = format_size(free_space(where))
+        raise NoSpace(what or str(where), needed or f"more than {free}", free) from error
 
 
 def free_space(where: Path) -> int:
