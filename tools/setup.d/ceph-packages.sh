@@ -12,12 +12,12 @@ libvirt-daemon-driver-storage-rbd  lets libvirt have RBD pools
 
 missing_ceph_packages() {
     local package
-    for package in $(awk 'NF { print $1 }' <<<"$CEPH_PACKAGES"); do
+    while read -r package _; do
         # shellcheck disable=SC2016 # dpkg-query's own placeholder
-        if [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) != installed ]]; then
+        if [[ -n $package && $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) != installed ]]; then
             printf '%s\n' "$package"
         fi
-    done
+    done <<<"$CEPH_PACKAGES"
 }
 
 stage_ceph_packages() {

@@ -196,6 +196,10 @@ def show_server(engine: Engine, server: Server, json: bool) -> None:
     )
 
 
+def _networks(server: Server) -> str:
+    return ", ".join(each.source or each.kind for each in server.networks) or "none"
+
+
 def _disk_line(disk: Disk) -> str:
     line = f"{format_size(disk.size)} {disk.format}: {disk.pool}/{disk.volume}"
     if disk.template is None:
