@@ -12,7 +12,7 @@ AS_ROOT := sudo env HOME="$(HOME)" PYTHONDONTWRITEBYTECODE=1 \
 endif
 
 .NOTPARALLEL: # the machine is prepared before anything else
-.PHONY: help demo demo-clean test test-lvm test-full check guests docs setup venv clean
+.PHONY: help demo demo-clean test test-lvm test-ceph test-full check guests docs setup venv clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,7 +30,12 @@ test-lvm: setup guests ## LVM, in a nested machine with a kernel of its own
 	@tools/setup nested-packages
 	$(AS_ROOT) tools/nested/run --seconds 1800 .venv/bin/python -m pytest --timeout=300 --durations=10 tests/lvm $(PYTEST_ARGS)
 
-test-full: setup guests test-lvm ## everything, LVM too
+test-ceph: setup guests ## RBD, on a Ceph cluster of its own
+	@tools/setup ceph-packages
+	$(AS_ROOT) $(PYTHON) -m pytest --durations=10 tests/ceph $(PYTEST_ARGS)
+
+test-full: setup guests test-lvm ## everything, with LVM and Ceph
+	@tools/setup ceph-packages
 	$(AS_ROOT) env MILLPOND_TEST_FULL=1 $(PYTHON) -m pytest --durations=25 $(PYTEST_ARGS)
 
 check: venv ## linters, types, architecture, unit and contract tests: quick
