@@ -18,8 +18,10 @@ _FIXED = 2
 _GROWING = 3
 _DIFFERENCES = 4
 
-# Virtual PC and old QEMU count a disk's size in cylinders, heads and sectors; these do not
-# (block/vpc.c in QEMU), and nobody can for a disk above the largest geometry.
+# Virtual PC and old QEMU count a disk's size in cylinders, heads and sectors, others in bytes
+# (block/vpc.c in QEMU), and nobody can use the former above the largest geometry. Of a creator
+# that is in neither list, QEMU 7.2 takes the geometry and QEMU 10 the bytes.
+_COUNT_BY_GEOMETRY = (b"vpc ", b"qemu")
 _COUNT_IN_BYTES = (b"win ", b"qem2", b"d2v ", b"CTXS", b"tap\0", b"wa\0\0")
 _LARGEST_GEOMETRY = 65535 * 16 * 255
 
@@ -46,12 +48,15 @@ def is_footer(sector: bytes) -> bool:
 
 
 def virtual_size(sector: bytes) -> int:
-    """What QEMU makes of it, which is what a guest will see."""
+    """What QEMU makes of it, which is what a guest will see; where its versions differ, the
+    smaller size, which each of them reaches."""
     footer = _footer(sector)
     geometry = footer.cylinders * footer.heads * footer.track_sectors
     if footer.creator in _COUNT_IN_BYTES or geometry == _LARGEST_GEOMETRY:
         return footer.size
-    return geometry * SECTOR
+    if footer.creator in _COUNT_BY_GEOMETRY:
+        return geometry * SECTOR
+    return min(footer.size, geometry * SECTOR)
 
 
 def objections(head: bytes) -> Iterator[Objection]:
