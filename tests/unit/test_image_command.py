@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.image_files import MiB, converted, qemu_img, raw_file
+from tests.support.waiting import wait_for
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -127,3 +129,19 @@ def test_one_unknown_image_among_others_removes_none(image: Run, tmp_path: Path)
 
     assert image("remove", "guest", "gone").returncode == 3
     assert "guest" in image("list").stdout
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_ended_from_outside_it_leaves_nothing(
+    words: list[str], tmp_path: Path, number: signal.Signals, status: int
+) -> None:
+    os.mkfifo(tmp_path / "slow.raw")
+    process = subprocess.Popen([*words, "add", str(tmp_path / "slow.raw")])
+    with open(tmp_path / "slow.raw", "wb", buffering=0) as source:
+        source.write(bytes(65536))
+        wait_for(lambda: list((tmp_path / "state/images/incoming").glob("*")), 20)
+        process.send_signal(number)
+        assert process.wait(20) == status
+    assert not [path for path in (tmp_path / "state").rglob("*") if path.is_file()]

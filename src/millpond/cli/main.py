@@ -3,6 +3,7 @@
 import importlib
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -63,12 +64,19 @@ def millpond(
 
 def main() -> None:
     """Every error of ours is one sentence and a hint; anything else is a bug and looks like it."""
+    for each in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, _leave)
     _add_commands([*sys.argv[1:], *os.environ.get("COMP_WORDS", "").split()])
     try:
         app(prog_name="millpond")
     except MillpondError as error:
         _complain(str(error), error.advice)
         sys.exit(error.exit_code)
+
+
+def _leave(number: int, _frame: object) -> None:
+    """Ended from outside, or the terminal is gone: what was begun is undone on the way out."""
+    raise SystemExit(128 + number)
 
 
 def _add_commands(words: list[str]) -> None:
