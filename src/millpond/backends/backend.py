@@ -1,8 +1,10 @@
 """Template to disk: what every backend promises."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
+from millpond.model.formats import DiskFormat
 from millpond.model.names import ServerId
 from millpond.model.server import Content, Disk, TemplateRef
 from millpond.model.template import Template
@@ -52,6 +54,10 @@ class ImageBackend(Protocol):
     def grow(self, disk: Disk, size: int) -> int:
         """Make it larger, and say how large it became. A running server that uses it has to be
         told."""
+        ...
+
+    def extract(self, disk: Disk, target: Path, format: DiskFormat, *, compress: bool) -> None:
+        """What the disk holds, as one image in a new file; no server runs on it."""
         ...
 
     def exists(self, disk: Disk) -> bool: ...

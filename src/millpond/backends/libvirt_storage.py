@@ -8,14 +8,15 @@ from pathlib import Path
 
 from millpond.backends.backend import DiskWanted, PoolsOf
 from millpond.errors import DiskTooSmall, Unsupported, VolumeNotFound
-from millpond.model.formats import Backend
+from millpond.model.formats import Backend, DiskFormat
 from millpond.model.names import volume_name
 from millpond.model.server import Disk
 from millpond.model.sizes import enough_for, format_size
 from millpond.model.template import Template
 from millpond.model.volume import Backing, Volume, VolumeSpec
 from millpond.storage.pool import Pool
-from millpond.system import files, lvm
+from millpond.system import files, lvm, qemu_img
+from millpond.system.qemu_img import Layer
 
 LOG = logging.getLogger(__name__)
 
@@ -77,6 +78,15 @@ class LibvirtStorage:
             _extend(pool, pool.get(disk.volume), size)
         LOG.info("grew %s/%s to %s", disk.pool, disk.volume, format_size(size))
         return pool.get(disk.volume).capacity
+
+    def extract(self, disk: Disk, target: Path, format: DiskFormat, *, compress: bool) -> None:
+        """By qemu-img with every layer stated: createXMLFrom would take a raw disk for what its
+        first bytes say, and a guest writes those (trap 2)."""
+        layers = [Layer(Path(self._pools.named(disk.pool).get(disk.volume).path), disk.format)]
+        if disk.overlay and disk.template:
+            base = self._pools.base.get(disk.template.volume)
+            layers.append(Layer(Path(base.path), disk.template.format))
+        qemu_img.extract(layers, target, format, compress=compress)
 
     def exists(self, disk: Disk) -> bool:
         return self._pools.named(disk.pool).find(disk.volume) is not None

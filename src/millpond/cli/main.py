@@ -26,7 +26,10 @@ COMMANDS = {
 }
 
 # The same for a word after the verb that needs more than its siblings do.
-SUBCOMMANDS = {("server", "create"): "millpond.cli.server_create"}
+SUBCOMMANDS = {
+    ("server", "create"): "millpond.cli.server_create",
+    ("server", "snapshot"): "millpond.cli.server_snapshot",
+}
 
 app = typer.Typer(
     no_args_is_help=True,

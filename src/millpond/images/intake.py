@@ -3,14 +3,14 @@
 import logging
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 from millpond.errors import BadOption, DamagedRecord, NameTaken
 from millpond.images.catalogue import LOCK, Catalogue, ImageRecord, has_size, lock_of
-from millpond.images.receive import receive_file
+from millpond.images.receive import Received, examine, receive_file
 from millpond.images.suffixes import stated_format, stated_name
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
@@ -43,18 +43,29 @@ class Intake(Catalogue):
         self._refuse_taken(name)
         with self._arriving() as (id, part):
             received = receive_file(path, part, format, name, progress)
-            image = Image(
-                id=id,
-                name=name,
-                format=format,
-                size=received.size,
-                virtual_size=received.virtual_size,
-                digest=received.digest,
-                created=datetime.now(UTC).isoformat(timespec="seconds"),
-                properties=dict(properties or {}),
-            )
+            image = _image(id, name, format, received, properties or {})
             self._publish(image, part)
         LOG.info("added image %s (%s)", image.name, image.id)
+        return image
+
+    def make(
+        self,
+        fill: Callable[[Path], None],
+        *,
+        name: str,
+        format: ImageFormat,
+        properties: Mapping[str, str] | None = None,
+    ) -> Image:
+        """An image whose file ``fill`` makes, which is inspected like any other."""
+        name = checked_name("an image", name)
+        self._refuse_taken(name)
+        with self._arriving() as (id, part):
+            with files.explaining_lack_of_space(part.parent):
+                fill(part)
+            received = examine(part, format, name)
+            image = _image(id, name, format, received, properties or {})
+            self._publish(image, part)
+        LOG.info("made image %s (%s)", image.name, image.id)
         return image
 
     def save(
@@ -115,3 +126,18 @@ class Intake(Catalogue):
         if received.digest != image.digest:
             raise DamagedRecord(self._record(image.id), f"its content, {source}, has changed")
         os.chmod(target, 0o644)
+
+
+def _image(
+    id: ImageId, name: str, format: ImageFormat, found: Received, properties: Mapping[str, str]
+) -> Image:
+    return Image(
+        id=id,
+        name=name,
+        format=format,
+        size=found.size,
+        virtual_size=found.virtual_size,
+        digest=found.digest,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        properties=dict(properties),
+    )

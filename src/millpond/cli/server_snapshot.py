@@ -1,0 +1,37 @@
+"""millpond server snapshot: apart from its siblings, because it loads the inspection of images."""
+
+from typing import Annotated
+
+import typer
+
+from millpond.cli.output import as_json, details
+from millpond.cli.server import Json, Name, app
+from millpond.compute.snapshot import FORMATS, SnapshotRequest
+from millpond.compute.snapshot import snapshot as make_snapshot
+from millpond.engine import Engine
+from millpond.errors import BadOption
+from millpond.images.intake import Intake
+from millpond.model.formats import ImageFormat
+from millpond.model.sizes import format_size
+
+
+@app.command()
+def snapshot(
+    ctx: typer.Context,
+    server: Name,
+    name: Annotated[str, typer.Argument(help="The new image's name.")],
+    format: Annotated[ImageFormat, typer.Option(help="qcow2 or raw.")] = ImageFormat.QCOW2,
+    compress: Annotated[bool, typer.Option("--compress", help="A smaller qcow2.")] = False,
+    json: Json = False,
+) -> None:
+    """Make an image of a server's root disk, while the server is off."""
+    if format not in FORMATS:
+        raise BadOption("--format", f"{format} is not possible", f"allowed: {', '.join(FORMATS)}")
+    engine = Engine.load(ctx.obj.config_files)
+    request = SnapshotRequest(name=name, format=format, compress=compress)
+    intake = Intake(engine.images_directory)
+    image = make_snapshot(engine.host, intake, engine.server(server), request)
+    if json:
+        print(as_json(image))
+        return
+    details([("Image", image.name), ("Id", image.id), ("Size", format_size(image.size))])
