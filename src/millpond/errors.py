@@ -417,6 +417,14 @@ class DamagedRecord(StateProblem):
 
 
 @dataclass(eq=False)
+class UnknownOperation(StateProblem):
+    verb: str
+    step: str
+    message = "this version knows no operation {self.verb!r} with a step {self.step!r}"
+    hint = "use the version of Millpond that began it, or 'millpond server delete'"
+
+
+@dataclass(eq=False)
 class NewerRecord(StateProblem):
     path: Path
     schema: int

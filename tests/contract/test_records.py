@@ -1,13 +1,15 @@
 """What every keeper of records promises."""
 
+import os
 from dataclasses import replace
 
 import pytest
 
-from millpond.errors import Busy, DamagedRecord, NewerRecord, StateNotWritable
+from millpond.errors import Busy, DamagedRecord, FileNotReadable, NewerRecord, StateNotWritable
 from millpond.model.names import ServerId
 from millpond.model.server import Operation
 from millpond.records.files import FileRecords
+from millpond.records.records import ServerJournal
 from millpond.system.locks import Locks
 from tests.unit.samples import SERVER_ID, busy_server, server
 
@@ -84,3 +86,26 @@ def test_a_state_directory_that_cannot_be_written_is_a_clear_error(tmp_path):
     records = FileRecords(tmp_path, Locks(tmp_path / "locks"))
     with pytest.raises(StateNotWritable, match="cannot write to the state directory"):
         records.put(server())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user: run as root")
+def test_records_that_we_may_not_see_are_an_error_and_not_none(records, tmp_path):
+    records.put(server())
+    (tmp_path / "servers").chmod(0o700)
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.name.startswith("pytest-"):
+            folder.chmod(0o755)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(FileNotReadable, match="servers"):
+            records.all()
+    finally:
+        os.seteuid(0)
+
+
+def test_the_start_of_an_operation_is_that_of_its_first_step(records):
+    notes = ServerJournal(records)
+    first = notes.enter(server(), "create", "disks")
+    later = replace(first, operation=replace(first.operation, started="long ago"))
+    assert notes.enter(later, "create", "domain").operation.started == "long ago"
+    assert notes.enter(later, "delete", "stop").operation.started != "long ago"

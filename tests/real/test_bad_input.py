@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from contextlib import suppress
 
 import pytest
 
@@ -95,6 +96,9 @@ def test_a_domain_of_somebody_else(refuses, one_server, connection):
         ("--disk", "10X", "'10X' is not a size"),
         ("--memory", "lots", "'lots' is not a size"),
         ("--network", "bridge:", "'bridge:' is no network"),
+        ("--network", "a\x01b", "is no network"),
+        ("--disk", "9" * 400, "is not a size"),
+        ("--memory", "0", "a server needs some"),
         ("--flavor", "huge", "there is no flavour 'huge'"),
     ],
 )
@@ -268,3 +272,26 @@ def test_a_configuration_that_is_wrong_is_all_said_at_once(millpond, one_server)
     assert code == 2
     assert "tape" in message
     assert "floppy" in message
+
+
+def fill(path):
+    with suppress(OSError), open(path, "wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+def test_a_full_file_system_can_be_emptied_by_deleting(millpond, make_filesystem, micro_guest):
+    """State directory and pools on one file system, and not a block left."""
+    small = make_filesystem("ext4", 64 * MiB)
+    millpond.config.write_text(
+        f"[DEFAULT]\nstate_path = {small.path}/state\n"
+        f"[libvirt]\nconnection_uri = {millpond.uri}\nvirt_type = qemu\n"
+    )
+    millpond.ok("image", "add", micro_guest.path, "--name", "guest")
+    millpond.ok(*create("web", "guest", "--no-start"))
+    fill(small.path / "ballast")
+    code, message = millpond.fails(*create("other", "guest", "--no-start"))
+    assert code == 6
+    assert "no space left" in message
+    millpond.ok("server", "delete", "web")
+    assert millpond.json("server", "list") == []

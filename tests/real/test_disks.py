@@ -197,3 +197,20 @@ def test_only_data_disks_can_be_removed(millpond, guest):
     code, message = millpond.fails("server", "disk", "remove", "web", "disk.data7")
     assert code == 3
     assert "has no disk 'disk.data7'" in message
+
+
+def test_a_damaged_template_of_ephemeral_disks_is_never_formatted_anew(millpond, micro_guest):
+    millpond.ok("image", "add", micro_guest.path, "--name", "guest")
+    create(millpond, "--ephemeral", "64M", "--no-start")
+    base = millpond.bases / "ephemeral_64_ext4"
+    before = base.read_bytes()
+    record = millpond.bases.with_name("_base.millpond") / "records" / f"{base.name}.json"
+    record.write_bytes(record.read_bytes()[:-5])
+    words = ("--image", "guest", "--memory", "32M", "--ephemeral", "64M", "--no-start")
+    code, message = millpond.fails("server", "create", "other", *words)
+    assert code == 8
+    assert "disks may stand on this template" in message
+    assert base.read_bytes() == before
+    done = millpond.run("doctor", "--mend")
+    assert "formatted anew it would be another one" in done.stdout
+    assert base.read_bytes() == before

@@ -12,6 +12,8 @@ from millpond.compute import data_disks, delete, power, spawn
 from millpond.compute.recover import VERBS
 from millpond.compute.request import ServerRequest
 from millpond.compute.status import statuses
+from millpond.engine import Engine
+from millpond.errors import ConnectionLost, HostUnreachable
 from millpond.model.flavor import Flavor
 from millpond.model.sizes import MiB
 from millpond.records.journal import Moment
@@ -220,3 +222,50 @@ def test_killed_while_a_disk_goes(millpond, vmdk, connection, step, moment):
     assert [disk.role for disk in millpond.server("victim").disks] == ["disk"]
     assert len(os.listdir(millpond.disks)) == 1
     power.start(millpond.engine().host, millpond.server("victim"))
+
+
+def test_libvirtd_dies_in_the_middle_of_a_create(millpond, vmdk, libvirtd, connection):
+    """What cannot be undone without libvirt stays written down, and is undone afterwards."""
+    create(millpond, "before", vmdk)
+
+    def watch(verb, step, moment):
+        if (verb, step, moment) == ("create", "domain", Moment.BEGIN):
+            libvirtd.kill()
+
+    engine = Engine.load([millpond.config], watch)
+    request = ServerRequest(
+        name="victim", image=engine.catalogue.get(vmdk), flavor=Flavor(memory=32 * MiB)
+    )
+    with pytest.raises((ConnectionLost, HostUnreachable)):
+        spawn.create(engine.host, request)
+    libvirtd.start()
+    assert listed(millpond) == {"before": "running", "victim": "interrupted (create: domain)"}
+    millpond.ok("doctor", "--mend")
+    assert listed(millpond) == {"before": "running"}
+    with libvirtd.connect() as again:
+        assert leftovers(millpond, again) == NOTHING
+
+
+@pytest.mark.parametrize("moment", list(Moment))
+@pytest.mark.parametrize("step", ["format", "publish", "refresh", "record"])
+def test_killed_in_the_preparation_of_a_swap_template(millpond, vmdk, connection, step, moment):
+    create(millpond, "before", vmdk)  # so that the image's own template is there already
+    killed(millpond, "prepare", step, moment, "create", "victim", vmdk, 8 * MiB)
+    millpond.ok("doctor", "--mend")
+    assert listed(millpond) == {"before": "running"}
+    assert leftovers(millpond, connection) == NOTHING
+    words = ("--image", vmdk, "--memory", "32M", "--swap", "8M", "--no-start")
+    millpond.ok("server", "create", "after", *words)
+
+
+def test_killed_while_a_template_is_removed(millpond, vmdk, connection):
+    """Its record is gone, its file is not: the workspace still names it as ours."""
+    create(millpond, "web", vmdk)
+    engine = millpond.engine()
+    delete.delete(engine.host, engine.server("web"))
+    (name,) = os.listdir(millpond.bases)
+    engine.template_store.workspace(name)
+    (millpond.bases.with_name("_base.millpond") / "records" / f"{name}.json").unlink()
+    millpond.ok("doctor", "--mend")
+    assert os.listdir(millpond.bases) == []
+    create(millpond, "again", vmdk)

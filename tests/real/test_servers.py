@@ -6,11 +6,13 @@ import stat
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 from lxml import etree
 
 from millpond.compute.owner import adopt
+from millpond.model.server import Operation
 from tests.support.millpond import COMMAND, converted
 
 
@@ -336,3 +338,40 @@ def test_explain_says_what_then_happens(millpond, qcow2, vmdk):
         assert millpond.json("explain", image)["template_exists"]
     assert "images_type_mapping has qcow2:qcow2" in millpond.ok("explain", qcow2)
     assert "converted to raw" in millpond.ok("explain", vmdk)
+
+
+def test_a_domain_that_somebody_cloned_is_not_taken_for_its_server(millpond, qcow2, connection):
+    made = create(millpond, "web", qcow2, "--no-start")
+    copy = etree.fromstring(connection.lookupByName("web").XMLDesc())
+    copy.find("name").text = "copy"
+    copy.remove(copy.find("uuid"))
+    connection.defineXML(etree.tostring(copy, encoding="unicode"))
+    millpond.ok("server", "disk", "add", "web", "--size", "4M")
+    before = millpond.server("web")
+    assert "somebody cloned it" in millpond.run("doctor").stdout
+    assert millpond.json("doctor", "--adopt") == []
+    assert millpond.server("web") == before
+    millpond.ok("server", "delete", "web")
+    assert millpond.json("doctor", "--adopt") == []
+    assert millpond.json("server", "list") == []
+    assert made["id"]
+
+
+def test_names_in_any_script_work_or_are_refused_as_names(millpond, qcow2):
+    create(millpond, "büro-日本", qcow2, "--no-start")
+    millpond.ok("server", "start", "büro-日本")
+    code, message = millpond.fails("server", "create", "日" * 90, "--image", qcow2)
+    assert code == 2
+    assert "cannot be the name" in message
+
+
+def test_an_operation_of_a_later_version_is_said_and_can_be_deleted(millpond, qcow2):
+    made = create(millpond, "web", qcow2, "--no-start")
+    records = millpond.engine().records
+    server = records.find(made["id"])
+    records.put(replace(server, operation=Operation(verb="rebuild", step="x", started="now")))
+    done = millpond.run("doctor", "--mend")
+    assert done.returncode == 1
+    assert "knows no operation 'rebuild'" in done.stdout
+    assert "Traceback" not in done.stderr
+    millpond.ok("server", "delete", "web")

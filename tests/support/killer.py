@@ -1,6 +1,6 @@
 """A program that does one operation and dies by SIGKILL at a named step of it.
 
-python -m tests.support.killer CONFIG VERB STEP MOMENT create NAME IMAGE
+python -m tests.support.killer CONFIG VERB STEP MOMENT create NAME IMAGE [SWAP BYTES]
 python -m tests.support.killer CONFIG VERB STEP MOMENT delete|start|reboot NAME
 python -m tests.support.killer CONFIG VERB STEP MOMENT grow|add|remove NAME BYTES|DISK
 """
@@ -31,7 +31,9 @@ def main() -> None:
     engine = Engine.load([Path(config)], die_at(verb, step, Moment(moment)))
     if action == "create":
         image = engine.catalogue.get(rest[0])
-        request = ServerRequest(name=name, image=image, flavor=Flavor(memory=32 * MiB))
+        swap = int(rest[1]) if rest[1:] else 0
+        flavor = Flavor(memory=32 * MiB, swap=swap)
+        request = ServerRequest(name=name, image=image, flavor=flavor)
         spawn.create(engine.host, request)
     elif action == "delete":
         delete.delete(engine.host, engine.server(name))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from millpond.errors import MillpondError, NotUndone
+from millpond.errors import MillpondError, NotUndone, UnknownOperation
 from millpond.records import journal
 from millpond.records.journal import Moment, Step, nothing, recover, run
 
@@ -134,3 +134,34 @@ def test_a_verb_says_what_there_is_afterwards():
     with pytest.raises(MillpondError):
         run(Verb("add", failing, undone=lambda state: "as before"), 0, notes)
     assert notes.closed == [10, "as before"]
+
+
+def test_a_step_that_cannot_be_written_down_undoes_those_before_it():
+    class Full(Notes):
+        def enter(self, state, verb, step):
+            if step == "b":
+                raise MillpondError
+            return super().enter(state, verb, step)
+
+    world, notes = World(), Full()
+    with pytest.raises(MillpondError):
+        run(Verb("make", (world.step("a"), world.step("b"))), 0, notes)
+    assert world.done == ["a", "una"]
+    assert notes.closed == [None]
+
+
+def test_a_step_that_nobody_knows_is_said():
+    with pytest.raises(UnknownOperation, match="'make' with a step 'z'"):
+        recover(Verb("make", (World().step("a"),)), "z", 0, Notes())
+
+
+def test_an_undo_that_the_system_refuses_does_not_stop_the_others():
+    def refused(_state):
+        raise OSError("no")
+
+    world, notes = World(), Notes()
+    steps = (world.step("a"), Step("b", world.step("b", fails=MillpondError()).do, refused))
+    with pytest.raises(MillpondError):
+        run(Verb("make", steps), 0, notes)
+    assert world.done == ["a", "b", "una"]
+    assert notes.closed == []

@@ -75,7 +75,7 @@ class LibvirtStorage:
         if pool.capabilities.grows:
             pool.resize(disk.volume, size)
         else:
-            _extend(pool, pool.get(disk.volume), size)
+            _extend(pool, pool.get(disk.volume), disk.size, size)
         LOG.info("grew %s/%s to %s", disk.pool, disk.volume, format_size(size))
         return pool.get(disk.volume).capacity
 
@@ -143,9 +143,9 @@ def _fill(volume: Volume, base: Volume) -> str:
         return how
 
 
-def _extend(pool: Pool, volume: Volume, size: int) -> None:
+def _extend(pool: Pool, volume: Volume, end: int, size: int) -> None:
     """A logical volume, which libvirt cannot grow. What the new extents held is another
-    server's."""
+    server's: all behind the ``end`` that the record knows is wiped."""
     if not _can_open(volume.path, os.W_OK):
         raise Unsupported(
             f"growing volume {volume.name}",
@@ -153,5 +153,5 @@ def _extend(pool: Pool, volume: Volume, size: int) -> None:
             "run this on the host itself",
         )
     lvm.extend(volume.path, size, pool.name)
-    lvm.zero(volume.path, volume.capacity)
+    lvm.zero(volume.path, end)
     pool.refresh()

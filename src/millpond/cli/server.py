@@ -71,7 +71,7 @@ def console(
 
 @app.command()
 def start(ctx: typer.Context, server: Name) -> None:
-    """Start a server that is stopped."""
+    """Start a server that is stopped; its domain is defined anew from its record."""
     engine = Engine.load(ctx.obj.config_files)
     power.start(engine.host, engine.server(server))
 
@@ -187,10 +187,7 @@ def show_server(engine: Engine, server: Server, json: bool) -> None:
             ("Size", f"{flavor.vcpus} vCPU, {format_size(flavor.memory)} memory"),
             ("Machine", f"{hardware.virt_type}, {hardware.firmware}"),
             *((f"Disk {each.role}", _disk_line(each)) for each in server.disks),
-            (
-                "Networks",
-                ", ".join(each.source or each.kind for each in server.networks) or "none",
-            ),
+            ("Networks", _networks(server)),
             ("Created", server.created),
         ]
     )

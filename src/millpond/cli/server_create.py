@@ -26,7 +26,7 @@ def create(
     name: Annotated[str, typer.Argument(help="The new server's name.")],
     image: Annotated[str, typer.Option(help="Name or id of the image.")],
     flavor: Annotated[str, typer.Option(help="A flavour of the configuration.")] = "",
-    vcpus: Annotated[int | None, typer.Option(min=1, help="Virtual CPUs.")] = None,
+    vcpus: Annotated[int | None, typer.Option(min=1, max=1024, help="Virtual CPUs.")] = None,
     memory: Annotated[str, typer.Option(help="Such as 512M or 2G.")] = "",
     disk: Annotated[str, typer.Option(help="Root disk, such as 10G; default: the image's.")] = "",
     ephemeral: Annotated[str, typer.Option(help="A formatted disk besides, such as 5G.")] = "",
@@ -78,4 +78,6 @@ def _flavor(settings: Settings, name: str, vcpus: int | None, sizes: Mapping[str
         raise BadOption("--flavor", f"there is no flavour {name!r}", f"known: {known}")
     flavor = settings.flavors[name] if name else Flavor()
     said = {key: parse_size(text, unit=_UNITS[key]) for key, text in sizes.items() if text}
+    if said.get("memory") == 0:
+        raise BadOption("--memory", "a server needs some", "write such as 512M")
     return Flavor(**(asdict(flavor) | said | {"vcpus": vcpus or flavor.vcpus}))

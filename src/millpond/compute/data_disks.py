@@ -11,7 +11,7 @@ from millpond.compute.domain_xml import disk_xml, record_xml
 from millpond.compute.host import Host
 from millpond.compute.power import ON, unoccupied
 from millpond.compute.resize import disk_of
-from millpond.errors import Unsupported
+from millpond.errors import BadOption, Unsupported
 from millpond.model.server import Content, Disk, Server
 from millpond.model.sizes import format_size
 from millpond.records import journal
@@ -23,6 +23,8 @@ LOG = logging.getLogger(__name__)
 
 def add(host: Host, server: Server, size: int) -> Disk:
     """An empty disk of the backend that images_type names."""
+    if size <= 0:
+        raise BadOption("--size", "a disk needs some", "write such as 10G")
     with host.records.lock(server):
         current = unoccupied(host, server)
         disk = _planned(host, current, size)

@@ -22,7 +22,8 @@ def delete(host: Host, server: Server) -> None:
         current = host.records.find(server.id)
         if current is None:
             return
-        journal.run(deletion(host), current, ServerJournal(host.records), host.watch)
+        notes = ServerJournal(host.records, insists=False)
+        journal.run(deletion(host), current, notes, host.watch)
     LOG.info("deleted server %s (%s)", server.name, server.id)
 
 

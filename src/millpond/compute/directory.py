@@ -25,7 +25,11 @@ def console_log(instances: Path, id: ServerId) -> Path:
 def remove(instances: Path, id: ServerId) -> None:
     """Only what we put there; anything else stays, and keeps the directory."""
     path = instances / id
-    for each in path.glob(f"{CONSOLE_LOG}*"):  # virtlogd rotates it
-        each.unlink(missing_ok=True)
-    if path.is_dir() and not any(path.iterdir()):
-        path.rmdir()
+    try:
+        for each in path.glob(f"{CONSOLE_LOG}*"):  # virtlogd rotates it
+            if each.is_file():
+                each.unlink(missing_ok=True)
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
+    except OSError as error:
+        raise StateNotWritable(path, error.strerror or str(error)) from error

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from millpond.errors import GuestHoldsOn, LibvirtFailed
@@ -13,6 +14,13 @@ from millpond.xml.domain import NAMESPACE, BareRecordXml, DiskXml, DomainXml, Re
 
 _DETACH_PATIENCE = 10.0
 """Seconds that a guest has to let a disk go; one that means to needs less than one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkedDomain:
+    name: str
+    uuid: str
+    record: RecordXml
 
 
 class Domains:
@@ -54,12 +62,12 @@ class Domains:
 
     def shutdown(self, id: ServerId) -> None:
         """Ask the guest to power itself off."""
-        with self._get(id, "shutting down") as domain:
+        with self._unless_off(id), self._get(id, "shutting down") as domain:
             domain.shutdown()
 
     def power_off(self, id: ServerId) -> None:
         """Pull the plug. A domain that is off or gone is no error."""
-        with self._find(id, "powering off", slow=True) as domain:
+        with self._unless_off(id), self._find(id, "powering off", slow=True) as domain:
             if domain and domain.isActive():
                 domain.destroy()
 
@@ -69,15 +77,16 @@ class Domains:
             if domain:
                 domain.undefineFlags(libvirtd.UNDEFINE_FLAGS)
 
-    def records(self, *, ignoring: Collection[str] = ()) -> Iterator[tuple[str, RecordXml]]:
-        """Our records in the metadata of the host's domains, with the domains' names."""
+    def records(self, *, ignoring: Collection[str] = ()) -> Iterator[MarkedDomain]:
+        """Our records in the metadata of the host's domains. A domain that somebody cloned
+        carries the record of another server."""
         with self._host.calling("listing domains") as connection:
             domains = connection.listAllDomains(0)
         for domain in domains:
             if domain.UUIDString() in ignoring:
                 continue
             if record := self._record(domain):
-                yield domain.name(), record
+                yield MarkedDomain(name=domain.name(), uuid=domain.UUIDString(), record=record)
 
     def mark(self, id: ServerId, record: RecordXml) -> None:
         """Replace our record in a domain's metadata, in its definition and in the running one."""
@@ -125,6 +134,15 @@ class Domains:
             stream = domain.connect().newStream(0)
             domain.openConsole(None, stream, libvirtd.CONSOLE_FORCE)
             return ConsoleStream(stream)
+
+    @contextmanager
+    def _unless_off(self, id: ServerId) -> Iterator[None]:
+        """A guest may power itself off between the question and the act."""
+        try:
+            yield
+        except LibvirtFailed as error:
+            if error.code != libvirtd.OPERATION_INVALID or self.state(id) != "stopped":
+                raise
 
     def _record(self, domain: Any) -> RecordXml | None:
         try:

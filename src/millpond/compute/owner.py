@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from millpond.compute.domain_xml import record_xml
+from millpond.compute.domains import MarkedDomain
 from millpond.compute.host import Host
 from millpond.errors import ForeignOwner
 from millpond.model.server import SCHEMA, Server
@@ -15,34 +16,37 @@ LOG = logging.getLogger(__name__)
 
 def refuse_foreign_servers(host: Host) -> None:
     """Two state directories would each take the other's volumes for leftovers."""
-    for name, owner, _record in _unknown(host):
-        if owner != host.records.owner:
-            raise ForeignOwner(host.name, name, owner)
-
-
-def lost(host: Host) -> list[Server]:
-    """Servers that the host's domains tell of and our records do not."""
-    return [_server(record, name) for name, _owner, record in _unknown(host)]
+    for domain in _unknown(host):
+        if domain.record.owner != host.records.owner:
+            raise ForeignOwner(host.name, domain.name, domain.record.owner)
 
 
 def adopt(host: Host) -> list[Server]:
     """Rebuild lost records from the domains, and put our mark on those."""
-    adopted = [replace(server, host=host.name, operation=None) for server in lost(host)]
-    for server in adopted:
-        with host.records.lock(server):
-            host.records.put(server)
-            host.domains.mark(server.id, record_xml(server, host.records.owner))
-        LOG.info("adopted server %s (%s)", server.name, server.id)
-    return adopted
+    return [server for domain in _unknown(host) if (server := _adopt(host, domain))]
 
 
-def _unknown(host: Host) -> list[tuple[str, str, str]]:
+def _adopt(host: Host, domain: MarkedDomain) -> Server | None:
+    """A domain that was cloned by hand carries another server's record: it is none of ours."""
+    found = _server(domain)
+    if found.id != domain.uuid:
+        LOG.warning("domain %s carries the record of server %s: left alone", domain.name, found.id)
+        return None
+    server = replace(found, host=host.name, operation=None)
+    with host.records.lock(server):
+        if host.records.find(server.id):
+            return None
+        host.domains.mark(server.id, record_xml(server, host.records.owner))
+        host.records.put(server)
+    LOG.info("adopted server %s (%s)", server.name, server.id)
+    return server
+
+
+def _unknown(host: Host) -> list[MarkedDomain]:
     known = {server.id for server in host.records.all()}
-    return [
-        (name, record.owner, record.record)
-        for name, record in host.domains.records(ignoring=known)
-    ]
+    return list(host.domains.records(ignoring=known))
 
 
-def _server(record: str, name: str) -> Server:
-    return codec.decode(record.encode(), Server, Path(f"metadata of domain {name}"), SCHEMA)
+def _server(domain: MarkedDomain) -> Server:
+    where = Path(f"metadata of domain {domain.name}")
+    return codec.decode(domain.record.record.encode(), Server, where, SCHEMA)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 from millpond.compute import data_disks, delete, power, resize, spawn
 from millpond.compute.host import Host
+from millpond.errors import UnknownOperation
 from millpond.model.server import Server
 from millpond.records import journal
 from millpond.records.journal import Verb
@@ -32,6 +33,8 @@ def recover(host: Host, server: Server) -> str:
         if current is None or current.operation is None:
             return "nothing was left to do"
         operation = current.operation
+        if operation.verb not in VERBS:
+            raise UnknownOperation(operation.verb, operation.step)
         verb = VERBS[operation.verb](host, operation.details)
         notes = ServerJournal(host.records, operation.details)
         journal.recover(verb, operation.step, current, notes, host.watch)

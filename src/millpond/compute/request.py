@@ -1,6 +1,7 @@
 """What somebody asks for, and the server that it leads to: decided before anything is made."""
 
 import logging
+import re
 import secrets
 import uuid
 from collections.abc import Collection, Mapping
@@ -25,6 +26,7 @@ from millpond.model.server import (
 
 LOG = logging.getLogger(__name__)
 
+_WORD = re.compile(r"[\w.+-]+")
 _VIF_MODELS = ("virtio", "e1000", "e1000e", "rtl8139", "ne2k_pci", "pcnet", "vmxnet3")
 
 
@@ -47,9 +49,9 @@ def parse_network(text: str) -> Network | None:
     if text == "user":
         return Network(kind=NetworkKind.USER, mac=_new_mac())
     kind, colon, bridge = text.partition(":")
-    if kind == "bridge" and colon and bridge:
+    if kind == "bridge" and colon and _WORD.fullmatch(bridge):
         return Network(kind=NetworkKind.BRIDGE, source=bridge, mac=_new_mac())
-    if not text or ":" in text:
+    if not _WORD.fullmatch(text):
         advice = "write none, user, bridge:BRIDGE or the name of a libvirt network"
         raise BadOption("--network", f"{text!r} is no network", advice)
     return Network(kind=NetworkKind.NETWORK, source=text, mac=_new_mac())
@@ -87,10 +89,18 @@ def _hardware(host: Host, request: ServerRequest) -> Hardware:
     return Hardware(
         virt_type=host.choose_virt_type(),
         firmware=Firmware(firmware),
-        machine=properties.get("hw_machine_type") or _machine_for(Firmware(firmware)),
+        machine=_word(properties, "hw_machine_type") or _machine_for(Firmware(firmware)),
         disk_bus=_one_of(properties, "hw_disk_bus", disks.PREFIX, "virtio"),
         vif_model=_one_of(properties, "hw_vif_model", _VIF_MODELS, "virtio"),
     )
+
+
+def _word(properties: Mapping[str, str], name: str) -> str:
+    value = properties.get(name, "")
+    if value and not _WORD.fullmatch(value):
+        reason = f"{value!r} is not a word"
+        raise BadOption(f"image property {name}", reason, "write it as libvirt does")
+    return value
 
 
 def _machine_for(firmware: Firmware) -> str:

@@ -32,7 +32,8 @@ def grow(host: Host, server: Server, role: str, size: int) -> Server:
 def growing(host: Host, details: Mapping[str, str]) -> Verb[Server]:
     """Begun, it goes forward: a disk that has grown cannot be made small again."""
     steps = (
-        Step("grow", partial(_grow, host, details), nothing),  # it grows or it does not
+        Step("extend", partial(_extend, host, details), nothing),  # it grows or it does not
+        Step("tell", partial(_tell, host, details), nothing),
         Step("record", partial(_mark, host)),
     )
     return Verb("grow", steps, finished=settled, undone=settled, resumes=True)
@@ -53,16 +54,28 @@ def _refuse(disk: Disk, size: int) -> None:
         raise Unsupported(what, "it is the config drive", "make a data disk instead")
 
 
-def _grow(host: Host, details: Mapping[str, str], server: Server) -> Server:
+def _extend(host: Host, details: Mapping[str, str], server: Server) -> Server:
+    """What lies below. Of a running server only what QEMU does not grow itself."""
     disk, size = disk_of(server, details["role"]), int(details["size"])
     backend = host.backend(disk.backend)
-    running = host.domains.state(server.id) in ON
-    if not running or backend.grows_beneath(disk):
-        size = backend.grow(disk, size)
-    if running:
-        host.domains.resize_disk(server.id, disk.target, size)
-    others = (replace(each, size=size) if each is disk else each for each in server.disks)
-    return replace(server, disks=tuple(others))
+    if host.domains.state(server.id) in ON and not backend.grows_beneath(disk):
+        return server
+    return _with_size(server, disk, backend.grow(disk, size))
+
+
+def _tell(host: Host, details: Mapping[str, str], server: Server) -> Server:
+    """A step of its own: once the guest knows, nothing is wiped behind the old end any more."""
+    disk = disk_of(server, details["role"])
+    if host.domains.state(server.id) not in ON:
+        return server
+    size = max(disk.size, int(details["size"]))
+    host.domains.resize_disk(server.id, disk.target, size)
+    return _with_size(server, disk, size)
+
+
+def _with_size(server: Server, disk: Disk, size: int) -> Server:
+    disks = (replace(each, size=size) if each is disk else each for each in server.disks)
+    return replace(server, disks=tuple(disks))
 
 
 def _mark(host: Host, server: Server) -> Server:

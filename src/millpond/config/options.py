@@ -43,7 +43,7 @@ _DEFAULT_OPTIONS = (
     cfg.StrOpt(
         "default_ephemeral_format",
         default="ext4",
-        choices=["ext2", "ext3", "ext4", "xfs", "vfat", "ntfs"],
+        choices=["ext2", "ext3", "ext4", "xfs", "vfat"],
         help="File system that ephemeral disks are made with.",
     ),
 )

@@ -23,9 +23,16 @@ def interrupted(engine: Engine) -> Iterator[Finding]:
     ]
     for server, operation in left:
         error = Interrupted(server.name, operation.verb, operation.step)
-        yield problem(str(error), error.advice, partial(_recover, engine, server))
+        yield problem(str(error), _advice(error), partial(_recover, engine, server))
     if not left:
         yield ok("no server was left in the middle of an operation")
+
+
+def _advice(error: Interrupted) -> str:
+    """Say it plainly where mending takes something away."""
+    if error.verb == "create":
+        return f"{_MEND} undoes it: it removes the server with its disks, also if it runs"
+    return error.advice
 
 
 def domains(engine: Engine) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from millpond.compute.directory import CONSOLE_LOG
+from millpond.compute.domains import MarkedDomain
 from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.templates import opened_store
 from millpond.doctor.wording import counted, some
@@ -22,16 +23,25 @@ _BASE = re.compile(r"[0-9a-f]{40}(\.\w+)?")  # SHA-1 of an image's id, as Nova n
 def domains(engine: Engine) -> Iterator[Finding]:
     """Servers that only their domain tells of: the state directory was lost, or is another."""
     known = {server.id for server in engine.records.all()}
-    marked = [name for name, _record in engine.domains.records(ignoring=known)]
+    marked = list(engine.domains.records(ignoring=known))
     since = {server.name for server in engine.records.all()}  # made while we were listing
-    lost = [name for name in marked if name not in since]
-    for name in lost:
-        yield problem(
-            f"domain {name!r} is a server of Millpond's that no record here tells of",
-            "'millpond doctor --adopt' takes it over, unless another state directory has it",
-        )
+    lost = [domain for domain in marked if domain.name not in since]
+    for domain in lost:
+        yield _lost(domain)
     if not lost:
         yield ok("no domain of Millpond's is without a record")
+
+
+def _lost(domain: MarkedDomain) -> Finding:
+    if domain.uuid not in domain.record.record:
+        return warning(
+            f"domain {domain.name!r} carries the record of another server: somebody cloned it",
+            "it is not Millpond's; its disks may be that server's, so do not start it",
+        )
+    return problem(
+        f"domain {domain.name!r} is a server of Millpond's that no record here tells of",
+        "'millpond doctor --adopt' takes it over, unless another state directory has it",
+    )
 
 
 def volumes(engine: Engine) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.wording import counted, some
 from millpond.engine import Engine
 from millpond.errors import ImageNotFound, PoolNotFound
-from millpond.model.server import Server, TemplateRef
+from millpond.model.server import Content, Disk, Server, TemplateRef
 from millpond.templates.store import TemplateStore
 
 _MEND = "'millpond doctor --mend'"
@@ -39,21 +39,23 @@ def needed(engine: Engine) -> Iterator[Finding]:
     """What disks stand on. Two disks on the same template are one finding."""
     store = opened_store(engine)
     bases = {
-        disk.template: server
+        disk.template: (server, disk)
         for server in engine.records.all()
         for disk in server.disks
         if disk.template and disk.overlay and not server.operation
     }
     gone = [base for base in bases if store is None or store.find(base.volume) is None]
     for base in gone:
-        yield _gone(engine, base, bases[base])
+        yield _gone(engine, base, *bases[base])
     if bases and not gone:
         yield ok("each template that a disk stands on is there")
 
 
-def _gone(engine: Engine, base: TemplateRef, server: Server) -> Finding:
+def _gone(engine: Engine, base: TemplateRef, server: Server, disk: Disk) -> Finding:
     users = ", ".join(engine.template_users(base.volume))
     what = f"template {base.volume} is missing or damaged, and disks stand on it: {users}"
+    if disk.content is not Content.IMAGE:
+        return problem(what, "restore it from a copy: formatted anew it would be another one")
     if _has_image(engine, server):
         return problem(
             what,

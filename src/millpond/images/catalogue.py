@@ -135,16 +135,16 @@ class Catalogue:
         return self._records / f"{id}.json"
 
     def _record_paths(self) -> list[Path]:
-        return [path for path in _entries(self._records) if _RECORD.fullmatch(path.name)]
+        return [path for path in files.entries(self._records) if _RECORD.fullmatch(path.name)]
 
     def _parts(self) -> list[Path]:
-        return [path for path in _entries(self._incoming) if _ID.fullmatch(path.name)]
+        return [path for path in files.entries(self._incoming) if _ID.fullmatch(path.name)]
 
     def _unnamed(self) -> list[Path]:
         """Blobs without a record, and records that were not finished. The lock is held."""
         needed = {image.digest for image in self.all()}
-        blobs = [path for path in _entries(self._blobs) if _DIGEST.fullmatch(path.name)]
-        records = [path for path in _entries(self._records) if _HALF.fullmatch(path.name)]
+        blobs = [path for path in files.entries(self._blobs) if _DIGEST.fullmatch(path.name)]
+        records = [path for path in files.entries(self._records) if _HALF.fullmatch(path.name)]
         return [*records, *(path for path in blobs if path.name not in needed)]
 
     def _sweep_part(self, part: Path) -> bool:
@@ -187,12 +187,3 @@ def has_size(path: Path, size: int) -> bool:
         return path.stat().st_size == size
     except FileNotFoundError:
         return False
-
-
-def _entries(directory: Path) -> list[Path]:
-    try:
-        return sorted(directory.iterdir())
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise FileNotReadable(directory, error.strerror or str(error)) from error

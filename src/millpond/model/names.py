@@ -13,12 +13,13 @@ ImageId = NewType("ImageId", str)
 
 # A server's name becomes the domain's name, which libvirt uses as a file name; 255 bytes is
 # what a file name may hold, and libvirt appends suffixes of its own.
+_MOST_BYTES = 200
 _NAME = re.compile(r"[^\W_][\w.+ -]{0,199}")
 
 
 def checked_name(kind: str, name: str) -> str:
     """The name, if it can safely be a domain's name, a file's name and a word on a terminal."""
-    if not _NAME.fullmatch(name) or name != name.strip():
+    if not _NAME.fullmatch(name) or name != name.strip() or len(name.encode()) > _MOST_BYTES:
         raise BadName(kind, name)
     return name
 

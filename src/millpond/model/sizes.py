@@ -1,6 +1,7 @@
 """Bytes inside, units only where a person types or reads them."""
 
 import re
+from decimal import Decimal
 
 from millpond.errors import BadSize
 
@@ -8,6 +9,8 @@ KiB = 1024
 MiB = 1024 * KiB
 GiB = 1024 * MiB
 
+_MOST = 2**63 - 1
+"""What libvirt and file systems count sizes in."""
 _FACTORS = {"": 1, "k": KiB, "m": MiB, "g": GiB, "t": 1024 * GiB}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
@@ -18,7 +21,10 @@ def parse_size(text: str, *, unit: str = "") -> int:
     if not match:
         raise BadSize(text)
     number, suffix = match.groups()
-    return int(float(number) * _FACTORS[(suffix or unit).lower()])
+    size = int(Decimal(number) * _FACTORS[(suffix or unit).lower()])
+    if size > _MOST:
+        raise BadSize(text)
+    return size
 
 
 def format_size(size: int) -> str:

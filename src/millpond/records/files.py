@@ -83,7 +83,8 @@ class FileRecords:
         return self._locks.is_held(_lock_of(server))
 
     def _paths(self) -> Iterator[Path]:
-        return self._directory.glob("[!.]*.json")
+        found = files.entries(self._directory)
+        return (path for path in found if path.suffix == ".json" and path.name[0] != ".")
 
     def _path(self, id: ServerId) -> Path:
         return self._directory / f"{id}.json"
@@ -105,7 +106,8 @@ class FileRecords:
     @contextmanager
     def _writing(self, path: Path) -> Iterator[None]:
         try:
-            yield
+            with files.explaining_lack_of_space(path):
+                yield
         except OSError as error:
             raise StateNotWritable(path, error.strerror or str(error)) from error
 

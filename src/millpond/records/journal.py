@@ -10,7 +10,7 @@ from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
-from millpond.errors import MillpondError, NotUndone
+from millpond.errors import MillpondError, NotUndone, UnknownOperation
 
 LOG = logging.getLogger(__name__)
 
@@ -84,6 +84,8 @@ def recover(
 
     The caller holds the operation's lock.
     """
+    if step not in verb.step_names:
+        raise UnknownOperation(verb.name, step)
     index = verb.step_names.index(step)
     if verb.resumes:
         return _run_from(verb, index, state, journal, watch)
@@ -94,16 +96,26 @@ def recover(
 
 def _run_from(verb: Verb[S], first: int, state: S, journal: Journal[S], watch: Watch) -> S:
     for index, step in enumerate(verb.steps[first:], first):
-        state = journal.enter(state, verb.name, step.name)
+        reached = index - 1
         try:
+            state = journal.enter(state, verb.name, step.name)
+            reached = index
             watch(verb.name, step.name, Moment.BEGIN)
             state = step.do(state)
             watch(verb.name, step.name, Moment.END)
         except BaseException:
-            if _can_go_back(verb, index) and _undo(verb, index, state):
-                _close(journal, state, verb.undone(state))
+            _give_up(verb, reached, state, journal)
             raise
     return _close(journal, state, verb.finished(state)) or state
+
+
+def _give_up(verb: Verb[S], reached: int, state: S, journal: Journal[S]) -> None:
+    if not _can_go_back(verb, reached) or not _undo(verb, reached, state):
+        return
+    try:
+        journal.close(state, verb.undone(state))
+    except MillpondError as error:
+        LOG.warning("%s was undone, but not written down: %s", verb.name, error)
 
 
 def _can_go_back(verb: Verb[S], index: int) -> bool:
@@ -123,7 +135,7 @@ def _undo(verb: Verb[S], last: int, state: S) -> bool:
         try:
             if step.undo:
                 step.undo(state)
-        except MillpondError as error:
+        except (MillpondError, OSError) as error:
             LOG.warning("%s: step %s could not be undone: %s", verb.name, step.name, error)
             complete = False
     return complete

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Protocol
 
+from millpond.errors import NoSpace
 from millpond.model.names import ServerId
 from millpond.model.server import Operation, Server
 
@@ -42,15 +43,30 @@ class Records(Protocol):
 class ServerJournal:
     """The operation under way, in the server's own record."""
 
-    def __init__(self, records: Records, details: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        records: Records,
+        details: Mapping[str, str] | None = None,
+        *,
+        insists: bool = True,
+    ) -> None:
+        """``insists`` is off for a verb that may go on when a step cannot be written down for
+        lack of space, because it makes some and can be repeated from the start."""
         self._records = records
         self._details = dict(details or {})
+        self._insists = insists
 
     def enter(self, state: Server, verb: str, step: str) -> Server:
+        before = state.operation
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        operation = Operation(verb=verb, step=step, started=now, details=self._details)
+        started = before.started if before and before.verb == verb else now
+        operation = Operation(verb=verb, step=step, started=started, details=self._details)
         entered = replace(state, operation=operation)
-        self._records.put(entered)
+        try:
+            self._records.put(entered)
+        except NoSpace:
+            if self._insists:
+                raise
         return entered
 
     def close(self, state: Server, remains: Server | None) -> None:

@@ -1,4 +1,4 @@
-"""A pool of volumes: what every implementation promises (tests/contract/test_pool.py)."""
+"""A pool of volumes: what every implementation promises (tests/contract/pool.py)."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum

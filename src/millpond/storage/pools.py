@@ -4,7 +4,7 @@ import fnmatch
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from millpond.errors import LibvirtFailed, PoolNotFound
+from millpond.errors import LibvirtFailed, PoolNotFound, PoolOfAnotherType
 from millpond.storage.ensure import PoolWanted, ensure_pool
 from millpond.storage.libvirt_pool import LibvirtPool
 from millpond.storage.pool import PoolType
@@ -76,4 +76,6 @@ class Pools:
             if error.code == libvirtd.NO_SUCH_POOL:
                 raise PoolNotFound(name) from error
             raise
+        if xml.type not in tuple(PoolType):
+            raise PoolOfAnotherType(name, xml.type, " or ".join(PoolType))
         return LibvirtPool(self._host, name, xml.path or "", self._locks, PoolType(xml.type))

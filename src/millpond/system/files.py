@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from millpond.errors import NoSpace
+from millpond.errors import FileNotReadable, NoSpace
 from millpond.model.sizes import format_size
 from millpond.model.template import Prepared
 
@@ -150,6 +150,17 @@ def free_space(where: Path) -> int:
     """Bytes that we may still write there."""
     found = os.statvfs(where)
     return found.f_bavail * found.f_frsize
+
+
+def entries(directory: Path) -> list[Path]:
+    """What is in a directory, sorted; nothing in one that is not there. One that we may not look
+    into is an error, never empty."""
+    try:
+        return sorted(directory.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise FileNotReadable(directory, error.strerror or str(error)) from error
 
 
 def remove(path: Path) -> None:

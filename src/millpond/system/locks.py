@@ -1,6 +1,7 @@
 """Locks by name that hold between threads and between processes, and end with their holder."""
 
 import fcntl
+import hashlib
 import os
 import random
 import struct
@@ -13,6 +14,8 @@ from millpond.errors import Busy, StateNotWritable
 
 # struct flock of fcntl(2) on 64-bit Linux: type, whence, start, length, pid; here: the whole file.
 _FLOCK = "hhqqi4x"
+_MOST = 200
+"""Of a file's name, which may have 255 bytes."""
 
 
 class Locks:
@@ -88,7 +91,10 @@ class Locks:
         return os.path.samestat(found, os.fstat(descriptor))
 
     def _path(self, name: str) -> Path:
-        return self._directory / quote(name, safe="")
+        plain = quote(name, safe="")
+        if len(plain) > _MOST:
+            plain = hashlib.sha256(name.encode()).hexdigest()
+        return self._directory / plain
 
 
 class Slots:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from millpond.errors import DamagedRecord
 from millpond.model.formats import DiskFormat
 from millpond.model.names import ImageId, blank_template_name
 from millpond.model.server import Content
@@ -23,7 +24,10 @@ class BlankPreparation:
     size: int
     filesystem: str
     """Empty for a swap area."""
-    replaces: bool = False
+
+    @property
+    def replaces(self) -> bool:
+        return False  # one that is there is refused
 
     @property
     def name(self) -> str:
@@ -59,10 +63,15 @@ class BlankTemplates:
         with self._store.lock(wanted.name):
             if found := self._store.find(wanted.name):
                 return found
-            self._publication.will_replace(wanted.name)
+            self._refuse_to_replace(wanted.name)
             template = self._publication.run(wanted, [Step("format", self._format)])
         LOG.info("prepared template %s", wanted.name)
         return template
+
+    def _refuse_to_replace(self, name: str) -> None:
+        """Formatted anew it would be another file system, under disks that stand on this one."""
+        if self._publication.will_replace(name):
+            raise DamagedRecord(self._store.cache / name, "disks may stand on this template")
 
     def _wanted(self, content: Content, size: int) -> BlankPreparation:
         filesystem = "" if content is Content.SWAP else self._filesystem

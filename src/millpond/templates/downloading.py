@@ -114,6 +114,7 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
             return wanted
         source = self._images.local_file(wanted.image) or self._publication.part(wanted)
         target = self._publication.part(wanted).with_name("converted")
+        target.unlink(missing_ok=True)  # an orphan of a killed process may still write to that one
         with self._space(wanted.image.virtual_size):
             qemu_img.convert(source, wanted.image.format.content, target, wanted.format)
         _verify(target, wanted)

@@ -76,8 +76,11 @@ class Publication:
         return self._store.has_record(name)
 
     def drop(self, name: str) -> None:
+        """Its workspace names it as ours until it is gone: killed in between, clear() goes on."""
+        self._store.workspace(name)
         self._store.remove(name)
         self._store.pool.refresh()
+        self._store.discard_workspace(name)
 
     def clear(self, name: str) -> None:
         """Remove what an interrupted preparation left: only what its own journal names."""
