@@ -19,7 +19,7 @@ from millpond.errors import Ambiguous, ServerNotFound
 from millpond.images.catalogue import Catalogue
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
-from millpond.model.names import ImageId, template_name
+from millpond.model.names import ImageId, ServerId, template_name
 from millpond.model.server import Server, VirtType
 from millpond.model.template import Template
 from millpond.records.files import FileRecords
@@ -142,7 +142,9 @@ class Engine:
         )
 
     def server(self, name_or_id: str) -> Server:
-        """By name, by id, or by the beginning of an id."""
+        """By id (also if another's record is damaged), by name, or by the beginning of an id."""
+        if found_by_id := self.records.find(ServerId(name_or_id)):
+            return found_by_id
         servers = self.records.all()
         exact = [each for each in servers if name_or_id in (each.name, each.id)]
         found = exact or [each for each in servers if each.id.startswith(name_or_id)]

@@ -691,3 +691,14 @@ def test_a_guest_that_never_speaks_proves_nothing_about_kvm(libvirtd_with_kvm, w
         probe_kvm(libvirtd_with_kvm, guest, {VirtType.KVM: 1, VirtType.QEMU: 3})
     with libvirtd_with_kvm.calling("listing domains") as connection:
         assert no_trace_of_a_probe(connection)
+
+
+def test_a_pool_whose_directory_was_never_made_is_built(millpond, connection):
+    """Killed between defining a pool and building it."""
+    where = f"<target><path>{millpond.disks}</path></target>"
+    connection.storagePoolDefineXML(f"<pool type='dir'><name>{DISKS}</name>{where}</pool>")
+    (found,) = [each for each in worries(millpond) if each[0] == "pools"]
+    assert "not active" in found[2]
+    worries(millpond, mend=True)
+    assert connection.storagePoolLookupByName(DISKS).isActive()
+    assert millpond.disks.is_dir()

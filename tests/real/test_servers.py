@@ -375,3 +375,24 @@ def test_an_operation_of_a_later_version_is_said_and_can_be_deleted(millpond, qc
     assert "knows no operation 'rebuild'" in done.stdout
     assert "Traceback" not in done.stderr
     millpond.ok("server", "delete", "web")
+
+
+def test_a_server_in_a_pool_that_is_stopped_is_not_half_deleted(millpond, qcow2, connection):
+    create(millpond, "web", qcow2, "--no-start")
+    pool = connection.storagePoolLookupByName("nova-disks-pool")
+    pool.destroy()
+    code, message = millpond.fails("server", "delete", "web")
+    assert code == 6
+    assert "is defined but not active" in message
+    assert millpond.json("server", "show", "web")["state"] == "stopped"
+    pool.create()
+    millpond.ok("server", "delete", "web")
+
+
+def test_a_damaged_record_does_not_keep_others_from_being_found_by_id(millpond, qcow2):
+    made = create(millpond, "web", qcow2, "--no-start")
+    (millpond.state / "servers" / "11111111-1111-1111-1111-111111111111.json").write_text("{")
+    assert millpond.json("server", "show", made["id"])["name"] == "web"
+    code, message = millpond.fails("server", "list")
+    assert code == 8
+    assert "11111111-1111-1111-1111-111111111111.json" in message

@@ -22,9 +22,16 @@ def delete(host: Host, server: Server) -> None:
         current = host.records.find(server.id)
         if current is None:
             return
+        _look_at_the_disks(host, current)
         notes = ServerJournal(host.records, insists=False)
         journal.run(deletion(host), current, notes, host.watch)
     LOG.info("deleted server %s (%s)", server.name, server.id)
+
+
+def _look_at_the_disks(host: Host, server: Server) -> None:
+    """A pool that cannot be used is an error before anything is changed."""
+    for disk in server.disks:
+        host.backend(disk.backend).exists(disk)
 
 
 def deletion(host: Host) -> Verb[Server]:

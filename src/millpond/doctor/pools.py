@@ -17,18 +17,18 @@ from millpond.system.libvirtd import Libvirtd
 def look(engine: Engine) -> Iterator[Finding]:
     wanted = engine.pool_plan.all()
     for found in overview(engine.libvirtd, engine.pool_plan):
-        yield _finding(engine.libvirtd, wanted[found.name], found)
+        yield _finding(engine, wanted[found.name], found)
 
 
-def _finding(host: Libvirtd, wanted: PoolWanted, found: PoolOverview) -> Finding:
-    name = found.name
+def _finding(engine: Engine, wanted: PoolWanted, found: PoolOverview) -> Finding:
+    host, name = engine.libvirtd, found.name
     if found.state == "missing":
         return ok(f"{name} is not there yet: it is made at {wanted.path} when it is first needed")
     if error := _difference(wanted, found):
         return problem(str(error), error.advice)
     if found.state == "inactive":
         inactive = PoolInactive(name)
-        return problem(str(inactive), inactive.advice, partial(_start, host, name))
+        return problem(str(inactive), inactive.advice, partial(_start, engine, found))
     if found.type == PoolType.DIR and not Path(found.path).is_dir():
         return problem(
             f"storage pool {name!r} is active, but its directory {found.path} is missing",
@@ -56,9 +56,20 @@ def _starts_by_itself(host: Libvirtd, name: str) -> bool:
         return bool(connection.storagePoolLookupByName(name).autostart())
 
 
-def _start(host: Libvirtd, name: str) -> str:
-    start_pool(host, name)
+def _start(engine: Engine, found: PoolOverview) -> str:
+    """Killed right after it was defined, a pool has no directory yet. One that disks are in has
+    lost it, and an empty one would only hide that."""
+    never_used = found.type == PoolType.DIR and not _is_used(engine, found.name)
+    start_pool(engine.libvirtd, found.name, build=never_used and not Path(found.path).exists())
     return "it was started"
+
+
+def _is_used(engine: Engine, pool: str) -> bool:
+    return any(
+        pool in (disk.pool, disk.template.pool if disk.template else "")
+        for server in engine.records.all()
+        for disk in server.disks
+    )
 
 
 def _autostart(host: Libvirtd, name: str) -> str:

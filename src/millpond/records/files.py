@@ -48,10 +48,7 @@ class FileRecords:
         return found.id
 
     def find(self, id: ServerId) -> Server | None:
-        try:
-            return self._read(self._path(id))
-        except FileNotFoundError:
-            return None
+        return self._find_at(self._path(id)) if "/" not in id else None
 
     def all(self) -> list[Server]:
         found = [server for path in self._paths() if (server := self._find_at(path))]

@@ -43,12 +43,14 @@ def ensure_pool(host: Libvirtd, wanted: PoolWanted, locks: Locks) -> LibvirtPool
     return LibvirtPool(host, wanted.name, wanted.path, locks, wanted.type)
 
 
-def start_pool(host: Libvirtd, name: str) -> None:
-    """Start a pool that is defined; doctor's remedy for PoolInactive."""
+def start_pool(host: Libvirtd, name: str, *, build: bool = False) -> None:
+    """Start a pool that is defined, and make its directory first; doctor's remedy."""
     try:
         with host.calling(f"starting pool {name}", slow=True) as connection:
             pool = connection.storagePoolLookupByName(name)
             if not pool.isActive():
+                if build:
+                    pool.build(0)
                 pool.create(0)
                 LOG.info("started pool %s", name)
     except LibvirtFailed as error:
