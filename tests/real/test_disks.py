@@ -12,7 +12,7 @@ from lxml import etree
 from millpond.model.sizes import MiB
 
 
-@pytest.fixture(params=["default", "raw"])
+@pytest.fixture(params=["default", pytest.param("raw", marks=pytest.mark.full)])
 def guest(request, millpond, micro_guest):
     millpond.configure(f"images_type = {request.param}")
     millpond.ok("image", "add", micro_guest.path, "--name", "guest")

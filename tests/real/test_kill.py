@@ -109,6 +109,7 @@ def test_killed_in_create(millpond, vmdk, connection, step, moment):
     create(millpond, "victim", vmdk)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("step", "moment"), moments("create"))
 def test_killed_in_create_and_deleted_without_mending(millpond, vmdk, connection, step, moment):
     killed(millpond, "create", step, moment, "create", "victim", vmdk)
@@ -161,6 +162,7 @@ def test_killed_in_the_preparation_of_a_template(
     assert len(os.listdir(millpond.bases)) == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("step", "moment"), moments_of_a_preparation())
 def test_doctor_alone_clears_a_preparation_away(millpond, vmdk, connection, step, moment):
     killed(millpond, "prepare", step, moment, "create", "victim", vmdk)
@@ -191,7 +193,9 @@ def test_killed_while_a_disk_grows(millpond, vmdk, connection, step, moment):
 
 
 @pytest.mark.parametrize(("step", "moment"), moments("disk add"))
-@pytest.mark.parametrize("running", [True, False], ids=["running", "off"])
+@pytest.mark.parametrize(
+    "running", [pytest.param(True, marks=pytest.mark.full), False], ids=["running", "off"]
+)
 def test_killed_while_a_disk_comes(millpond, vmdk, connection, step, moment, running):
     made = create(millpond, "victim", vmdk)
     millpond.wait_for_console(made.id, "READY")
@@ -246,6 +250,7 @@ def test_libvirtd_dies_in_the_middle_of_a_create(millpond, vmdk, libvirtd, conne
         assert leftovers(millpond, again) == NOTHING
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("moment", list(Moment))
 @pytest.mark.parametrize("step", ["format", "publish", "refresh", "record"])
 def test_killed_in_the_preparation_of_a_swap_template(millpond, vmdk, connection, step, moment):

@@ -27,7 +27,11 @@ def create(millpond, name, image, *options):
     return millpond.json("server", "create", name, *words, *options)
 
 
-@pytest.mark.parametrize("options", [(), ("--compress",), ("--format", "raw")])
+@pytest.mark.parametrize(
+    "options",
+    [(), pytest.param(("--compress",), marks=pytest.mark.full), ("--format", "raw")],
+    ids=["qcow2", "compressed", "raw"],
+)
 def test_a_snapshot_boots_where_the_server_was(millpond, guest, micro_guest, options):
     image = millpond.json("server", "snapshot", "web", "snap", *options)
     assert image["virtual_size"] == MiB

@@ -27,6 +27,15 @@ from tests.support.loopfs import (
 from tests.support.millpond import Millpond
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.environ.get("MILLPOND_TEST_FULL"):
+        return
+    later = pytest.mark.skip(reason="one of the long matrices: make test-full")
+    for item in items:
+        if item.get_closest_marker("full"):
+            item.add_marker(later)
+
+
 @pytest.fixture(scope="session")
 def session_directory() -> Iterator[Path]:
     """The directory beneath which everything of this session lies."""
