@@ -32,7 +32,7 @@ test-lvm: setup guests ## LVM, in a nested machine with a kernel of its own
 
 test-ceph: setup guests ## RBD, on a Ceph cluster of its own
 	@tools/setup ceph-packages
-	$(AS_ROOT) $(PYTHON) -m pytest --durations=10 tests/ceph $(PYTEST_ARGS)
+	$(AS_ROOT) env MILLPOND_TEST_FULL=1 $(PYTHON) -m pytest --durations=10 tests/ceph $(PYTEST_ARGS)
 
 test-full: setup guests test-lvm ## everything, with LVM and Ceph
 	@tools/setup ceph-packages

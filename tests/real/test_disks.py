@@ -178,6 +178,7 @@ def test_a_data_disk_comes_and_goes_while_linux_runs(millpond, guest, linux_gues
     assert len(os.listdir(millpond.disks)) == 1
 
 
+@pytest.mark.full
 def test_a_guest_that_holds_on_keeps_its_disk(millpond, guest):
     made = create(millpond)
     millpond.wait_for_console(made["id"], "READY")
