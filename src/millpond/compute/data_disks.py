@@ -15,7 +15,7 @@ from millpond.errors import BadOption, Unsupported
 from millpond.model.server import Content, Disk, Server
 from millpond.model.sizes import format_size
 from millpond.records import journal
-from millpond.records.journal import Step, Verb
+from millpond.records.journal import Step, Verb, deed
 from millpond.records.records import ServerJournal, settled
 
 LOG = logging.getLogger(__name__)
@@ -62,10 +62,10 @@ def removing(host: Host, details: Mapping[str, str]) -> Verb[Server]:
     steps = (
         Step(
             "detach",
-            partial(_then_go_on, partial(_detach, host, details)),
+            deed(partial(_detach, host, details)),
             partial(_attach_again, host, details),
         ),
-        Step("volume", partial(_then_go_on, partial(_delete, host, details))),
+        Step("volume", deed(partial(_delete, host, details))),
     )
     finished = partial(_without, details)
     return Verb(
@@ -128,8 +128,3 @@ def _attach_again(host: Host, details: Mapping[str, str], server: Server) -> Non
 def _without(details: Mapping[str, str], server: Server) -> Server:
     kept = tuple(disk for disk in server.disks if disk.role != details["role"])
     return replace(server, disks=kept)
-
-
-def _then_go_on(act: partial[None], server: Server) -> Server:
-    act(server)
-    return server

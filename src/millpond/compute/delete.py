@@ -8,7 +8,7 @@ from millpond.compute import disks, spawn
 from millpond.compute.host import Host
 from millpond.model.server import Server
 from millpond.records import journal
-from millpond.records.journal import Step, Verb, nothing
+from millpond.records.journal import Step, Verb, deed, nothing
 from millpond.records.records import ServerJournal, settled
 
 LOG = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ def _look_at_the_disks(host: Host, server: Server) -> None:
 
 def deletion(host: Host) -> Verb[Server]:
     def step(name: str, act: Act) -> Step[Server]:
-        return Step(name, partial(_then_go_on, host, act))
+        return Step(name, deed(partial(act, host)))
 
     return Verb(
         "delete",
@@ -49,8 +49,3 @@ def deletion(host: Host) -> Verb[Server]:
         undone=settled,
         resumes=True,
     )
-
-
-def _then_go_on(host: Host, act: Act, server: Server) -> Server:
-    act(host, server)
-    return server

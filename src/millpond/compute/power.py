@@ -9,7 +9,7 @@ from millpond.compute.host import Host
 from millpond.errors import Interrupted, WrongState
 from millpond.model.server import Server
 from millpond.records import journal
-from millpond.records.journal import Step, Verb, nothing
+from millpond.records.journal import Step, Verb, deed, nothing
 from millpond.records.records import ServerJournal, settled
 
 LOG = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ def rebooting(host: Host, *, patience: float = 0) -> Verb[Server]:
     return Verb(
         "reboot",
         (
-            Step("stop", partial(_stop_then_go_on, host, patience), nothing),
+            Step("stop", deed(partial(_stop, host, patience)), nothing),
             Step("domain", partial(_define_if_off, host), nothing),
             Step("start", partial(spawn.power_on, host), nothing),
         ),
@@ -88,11 +88,6 @@ def unoccupied(host: Host, server: Server) -> Server:
 def _define_if_off(host: Host, server: Server) -> Server:
     if host.domains.state(server.id) not in ON:
         spawn.define(host, server)
-    return server
-
-
-def _stop_then_go_on(host: Host, patience: float, server: Server) -> Server:
-    _stop(host, patience, server)
     return server
 
 

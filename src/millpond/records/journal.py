@@ -47,6 +47,16 @@ def nothing(_state: object) -> None:
     """As an undo: there is nothing to undo. As an end: nothing is left."""
 
 
+def deed(act: Callable[[S], object]) -> Callable[[S], S]:
+    """As what a step does: something that leaves the state as it is."""
+
+    def do(state: S) -> S:
+        act(state)
+        return state
+
+    return do
+
+
 class Journal(Protocol[S]):
     """Where the operation under way is kept. Both are durable when they return."""
 
