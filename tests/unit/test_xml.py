@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
+from millpond.backends.libvirt_storage import LibvirtStorage
 from millpond.compute.domain_xml import domain_xml
+from millpond.model.formats import Backend
+from millpond.storage.memory_pool import MemoryPool
 from millpond.xml.domain import DomainXml
 from millpond.xml.element import Element
 from millpond.xml.host import CapabilitiesXml
@@ -57,17 +60,29 @@ def test_every_declared_field_survives_the_way_there_and_back(kind):
     assert kind.from_xml(element.to_xml()) == element
 
 
+def as_domain(server, log=None):
+    """With the chains that its backends give."""
+    storage = LibvirtStorage(Backend.QCOW2, OnePool())
+    chains = {disk.role: storage.chain(disk) for disk in server.disks}
+    return domain_xml(server, OWNER, log, chains)
+
+
+class OnePool:
+    def named(self, name):
+        return MemoryPool(name)
+
+
 def test_a_copy_on_write_server_as_a_domain(golden):
-    golden("domain-qcow2.xml", domain_xml(server(), OWNER, Path("/i/console.log")).to_xml())
+    golden("domain-qcow2.xml", as_domain(server(), Path("/i/console.log")).to_xml())
 
 
 def test_a_server_with_everything_as_a_domain(golden):
-    golden("domain-everything.xml", domain_xml(busy_server(), OWNER, None).to_xml())
+    golden("domain-everything.xml", as_domain(busy_server()).to_xml())
 
 
 def test_the_chain_is_stated_to_its_end_and_the_base_keeps_its_owner():
     """Decision 3, traps 3 and 17."""
-    xml = etree.fromstring(domain_xml(server(), OWNER, None).to_xml())
+    xml = etree.fromstring(as_domain(server()).to_xml())
     (disk,) = xml.findall("devices/disk")
     assert disk.get("type") == "volume"
     assert disk.find("driver").get("type") == "qcow2"
@@ -79,7 +94,7 @@ def test_the_chain_is_stated_to_its_end_and_the_base_keeps_its_owner():
 
 
 def test_a_copy_has_an_empty_chain_so_that_nothing_is_probed():
-    xml = etree.fromstring(domain_xml(busy_server(), OWNER, None).to_xml())
+    xml = etree.fromstring(as_domain(busy_server()).to_xml())
     chain = xml.find("devices/disk/backingStore")
     assert chain is not None
     assert len(chain) == 0

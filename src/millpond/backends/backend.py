@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from millpond.model.formats import DiskFormat
+from millpond.model.layer import Chain
 from millpond.model.names import ServerId
 from millpond.model.server import Content, Disk, TemplateRef
 from millpond.model.template import Template
@@ -41,6 +42,10 @@ class ImageBackend(Protocol):
     def create(self, disk: Disk, template: Template | None) -> Disk:
         """Make the disk of a record, empty without a template. One that was begun and not
         finished is made anew. The disk as it became: it may be larger."""
+        ...
+
+    def chain(self, disk: Disk) -> Chain:
+        """The layers of a disk as a domain names them, the top first."""
         ...
 
     def fill(self, disk: Disk, content: bytes) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from millpond.backends.backend import DiskWanted, PoolsOf
 from millpond.errors import DiskTooSmall, Unsupported, VolumeNotFound
 from millpond.model.formats import Backend, DiskFormat
+from millpond.model.layer import Chain, FileSource, Layer, VolumeSource
 from millpond.model.names import volume_name
 from millpond.model.server import Disk
 from millpond.model.sizes import enough_for, format_size
@@ -16,7 +17,6 @@ from millpond.model.template import Template
 from millpond.model.volume import Backing, Volume, VolumeSpec
 from millpond.storage.pool import Pool
 from millpond.system import files, lvm, qemu_img
-from millpond.system.qemu_img import Layer
 
 LOG = logging.getLogger(__name__)
 
@@ -79,14 +79,17 @@ class LibvirtStorage:
         LOG.info("grew %s/%s to %s", disk.pool, disk.volume, format_size(size))
         return pool.get(disk.volume).capacity
 
+    def chain(self, disk: Disk) -> Chain:
+        top = Layer(source=self._pools.named(disk.pool).source(disk.volume), format=disk.format)
+        if not disk.overlay or disk.template is None:
+            return (top,)
+        base = VolumeSource(pool=disk.template.pool, volume=disk.template.volume)
+        return top, Layer(source=base, format=disk.template.format)
+
     def extract(self, disk: Disk, target: Path, format: DiskFormat, *, compress: bool) -> None:
         """By qemu-img with every layer stated: createXMLFrom would take a raw disk for what its
         first bytes say, and a guest writes those (trap 2)."""
-        layers = [Layer(Path(self._pools.named(disk.pool).get(disk.volume).path), disk.format)]
-        if disk.overlay and disk.template:
-            base = self._pools.base.get(disk.template.volume)
-            layers.append(Layer(Path(base.path), disk.template.format))
-        qemu_img.extract(layers, target, format, compress=compress)
+        qemu_img.extract(self._layers(disk), target, format, compress=compress)
 
     def exists(self, disk: Disk) -> bool:
         return self._pools.named(disk.pool).find(disk.volume) is not None
@@ -94,6 +97,14 @@ class LibvirtStorage:
     def delete(self, disk: Disk) -> None:
         with suppress(VolumeNotFound):
             self._pools.named(disk.pool).delete(disk.volume)
+
+    def _layers(self, disk: Disk) -> Chain:
+        """The chain as tools on this machine open it."""
+        top = _opened(self._pools.named(disk.pool).get(disk.volume), disk.format)
+        if not disk.overlay or disk.template is None:
+            return (top,)
+        base = self._pools.base.get(disk.template.volume)
+        return top, _opened(base, disk.template.format)
 
     def _overlay(self, disk: Disk, base: Volume, template: Template) -> None:
         backing = Backing(path=base.path, format=template.format)
@@ -124,6 +135,11 @@ def _refuse_too_small(disk: Disk, template: Template) -> None:
 
 def _spec(disk: Disk, backing: Backing | None = None) -> VolumeSpec:
     return VolumeSpec(name=disk.volume, format=disk.format, capacity=disk.size, backing=backing)
+
+
+def _opened(volume: Volume, format: DiskFormat) -> Layer:
+    device = Path(volume.path).is_block_device()
+    return Layer(source=FileSource(path=volume.path, device=device), format=format)
 
 
 def _can_open(path: str, how: int) -> bool:

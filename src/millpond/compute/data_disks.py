@@ -104,7 +104,8 @@ def _delete(host: Host, details: Mapping[str, str], server: Server) -> None:
 def _attach(host: Host, details: Mapping[str, str], server: Server) -> Server:
     disk = disk_of(server, details["role"])
     if host.domains.state(server.id) in ON:
-        host.domains.attach(server.id, disk_xml(server, disk))
+        chain = host.backend(disk.backend).chain(disk)
+        host.domains.attach(server.id, disk_xml(server, disk, chain))
         host.domains.mark(server.id, record_xml(settled(server), host.records.owner))
     else:
         spawn.define(host, server)

@@ -1,7 +1,7 @@
 """The disks of a server: planned all at once, made from templates, removed by their record."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from millpond.backends.backend import DiskWanted
@@ -10,6 +10,7 @@ from millpond.errors import BadOption, DiskTooSmall
 from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
+from millpond.model.layer import Chain
 from millpond.model.names import ServerId, template_name
 from millpond.model.server import Content, Disk, Server, TemplateRef
 from millpond.model.sizes import MiB, enough_for, format_size
@@ -71,6 +72,11 @@ def template(
         image = host.images.describe(server.image.id)
         return host.templates.fetch_image(image, disk.template.format, progress)
     return host.blanks.fetch(disk.content, disk.size)
+
+
+def chains(host: Host, server: Server) -> Mapping[str, Chain]:
+    """The layers of every disk, by its role. A pool that cannot be used is an error here."""
+    return {disk.role: host.backend(disk.backend).chain(disk) for disk in server.disks}
 
 
 def free_target(bus: str, disks: Sequence[Disk]) -> str:

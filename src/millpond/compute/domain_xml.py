@@ -1,8 +1,10 @@
 """A server's record to the domain that runs it."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from millpond.model.formats import DiskFormat
+from millpond.model.layer import Chain, FileSource, Layer, RbdSource, Source, VolumeSource
 from millpond.model.server import Content, Disk, Firmware, Network, NetworkKind, Server, VirtType
 from millpond.records import codec
 from millpond.xml.domain import (
@@ -11,14 +13,17 @@ from millpond.xml.domain import (
     DiskXml,
     DomainXml,
     InterfaceXml,
+    MonitorXml,
     RecordXml,
     SerialXml,
+    SourceXml,
 )
 
-_END = BackingStoreXml()  # an empty one ends the chain: libvirt probes nothing
+Chains = Mapping[str, Chain]
+"""The layers of a server's disks by their role."""
 
 
-def domain_xml(server: Server, owner: str, console_log: Path | None) -> DomainXml:
+def domain_xml(server: Server, owner: str, console_log: Path | None, chains: Chains) -> DomainXml:
     hardware = server.hardware
     kvm = hardware.virt_type is VirtType.KVM
     return DomainXml(
@@ -38,7 +43,7 @@ def domain_xml(server: Server, owner: str, console_log: Path | None) -> DomainXm
         on_poweroff="destroy",
         on_reboot="restart",
         on_crash="destroy",
-        disks=tuple(disk_xml(server, each) for each in server.disks),
+        disks=tuple(disk_xml(server, each, chains[each.role]) for each in server.disks),
         interfaces=tuple(_interface(each, hardware.vif_model) for each in server.networks),
         controllers=_controllers(hardware.disk_bus),
         serials=(_serial(console_log),),
@@ -54,17 +59,17 @@ def record_xml(server: Server, owner: str) -> RecordXml:
     return RecordXml(owner=owner, record=codec.encode(server).decode())
 
 
-def disk_xml(server: Server, disk: Disk) -> DiskXml:
+def disk_xml(server: Server, disk: Disk, chain: Chain) -> DiskXml:
     """The config drive is a disk like the others, only read-only: guests find it by its label,
     and not every bus has CD-ROMs."""
     fixed = disk.content is Content.CONFIG
+    top, *below = chain
     return DiskXml(
-        type="volume",
-        driver_type=disk.format,
+        type=_type(top.source),
+        driver_type=top.format,
         discard=None if fixed else "unmap",
-        pool=disk.pool,
-        volume=disk.volume,
-        backing=_chain(disk),
+        source=_source(top.source),
+        backing=_backing(below),
         target=disk.target,
         bus=server.hardware.disk_bus,
         read_only=fixed,
@@ -72,19 +77,49 @@ def disk_xml(server: Server, disk: Disk) -> DiskXml:
     )
 
 
-def _chain(disk: Disk) -> BackingStoreXml:
-    """The whole chain, stated. A base keeps its owner: it is root's, and stays so (trap 17)."""
-    if not disk.overlay or disk.template is None:
-        return _END
+def _backing(layers: Sequence[Layer]) -> BackingStoreXml:
+    """The rest of the chain, stated to its end."""
+    if not layers:
+        return BackingStoreXml()  # empty: libvirt probes nothing
+    base, *below = layers
     return BackingStoreXml(
-        type="volume",
-        format=DiskFormat(disk.template.format),
-        pool=disk.template.pool,
-        volume=disk.template.volume,
-        seclabel_model="dac",
-        seclabel_relabel="no",
-        below=_END,
+        type=_type(base.source),
+        format=base.format,
+        source=_base_source(base.source),
+        below=_backing(below),
     )
+
+
+def _base_source(source: Source) -> SourceXml:
+    """A base keeps its owner: it is root's, and stays so (trap 17)."""
+    return replace(_source(source), seclabel_model="dac", seclabel_relabel="no")
+
+
+def _type(source: Source) -> str:
+    match source:
+        case VolumeSource():
+            return "volume"
+        case FileSource(device=device):
+            return "block" if device else "file"
+        case RbdSource():
+            return "network"
+
+
+def _source(source: Source) -> SourceXml:
+    match source:
+        case VolumeSource(pool=pool, volume=volume):
+            return SourceXml(pool=pool, volume=volume)
+        case FileSource(path=path, device=device):
+            return SourceXml(device=path) if device else SourceXml(file=path)
+        case RbdSource(access=access, name=name):
+            return SourceXml(
+                protocol="rbd",
+                name=name,
+                monitors=tuple(MonitorXml(name=name, port=port) for name, port in access.monitors),
+                user=access.user or None,
+                secret_type="ceph" if access.secret else None,
+                secret=access.secret or None,
+            )
 
 
 def _interface(network: Network, model: str) -> InterfaceXml:

@@ -62,7 +62,8 @@ def creation(host: Host, content: Creation = USUAL) -> Verb[Server]:
 def define(host: Host, server: Server) -> Server:
     """The domain as the record says, whatever it was before."""
     log = directory.make(host.instances, server.id)
-    host.domains.define(domain_xml(settled(server), host.records.owner, log))
+    chains = disks.chains(host, server)
+    host.domains.define(domain_xml(settled(server), host.records.owner, log, chains))
     return server
 
 

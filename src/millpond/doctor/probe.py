@@ -14,13 +14,14 @@ from millpond.compute.domain_xml import domain_xml
 from millpond.doctor.kvm import Access, access
 from millpond.errors import BadOption, LibvirtFailed, Unsupported
 from millpond.model.flavor import Flavor
-from millpond.model.formats import DiskFormat, ImageFormat
+from millpond.model.formats import Backend, DiskFormat, ImageFormat
+from millpond.model.layer import FileSource, Layer
 from millpond.model.names import ImageId, ServerId
-from millpond.model.server import Hardware, ImageRef, Server, VirtType
+from millpond.model.server import Disk, Hardware, ImageRef, Server, VirtType
 from millpond.model.sizes import MiB
 from millpond.system import libvirtd
 from millpond.system.libvirtd import Libvirtd
-from millpond.xml.domain import BackingStoreXml, DiskXml, DomainXml
+from millpond.xml.domain import DomainXml
 
 GUEST = Path("~/.cache/millpond/guests/linux.raw")
 """Where 'make guests' puts it."""
@@ -104,16 +105,18 @@ def _machine(type_: VirtType, disk: Path, log: Path) -> DomainXml:
         flavor=Flavor(memory=256 * MiB),
         hardware=Hardware(virt_type=type_),
     )
-    root = DiskXml(
-        type="file",
-        driver_type=DiskFormat.RAW,
-        file=str(disk),
-        backing=BackingStoreXml(),
+    root = Disk(
+        role="disk",
+        backend=Backend.RAW,
+        pool="",
+        volume="",
+        format=DiskFormat.RAW,
+        size=disk.stat().st_size,
         target="vda",
-        bus="virtio",
-        boot_order=1,
     )
-    return replace(domain_xml(server, owner="", console_log=log), record=None, disks=(root,))
+    chain = (Layer(source=FileSource(path=str(disk)), format=root.format),)
+    made = domain_xml(replace(server, disks=(root,)), "", log, {root.role: chain})
+    return replace(made, record=None)
 
 
 @contextmanager

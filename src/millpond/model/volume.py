@@ -45,6 +45,8 @@ class PoolCapabilities:
     """A new volume may name a backing volume."""
     copies_across_pools: bool = False
     """createXMLFrom takes a volume of another pool."""
+    clones: bool = False
+    """A copy within the pool shares what it has in common with its source."""
     grows: bool = False
     """A volume can be made larger in place."""
     sparse: bool = False
@@ -52,6 +54,8 @@ class PoolCapabilities:
     what was there before must be wiped: it is another server's."""
     volume_disks: bool = False
     """A domain may name its volumes by ``<disk type='volume'>``."""
+    remote: bool = False
+    """Served by others, who may come later than libvirt or go: it is started when needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

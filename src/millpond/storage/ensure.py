@@ -11,18 +11,23 @@ from millpond.errors import (
     PoolOfAnotherType,
     PoolUnusable,
 )
+from millpond.model.layer import CephAccess
 from millpond.storage.libvirt_pool import LibvirtPool
-from millpond.storage.pool import PoolType
+from millpond.storage.pool import CAPABILITIES, PoolType
 from millpond.system import libvirtd
 from millpond.system.libvirtd import Libvirtd
 from millpond.system.locks import Locks
 from millpond.undo import undo_on_failure
-from millpond.xml.storage import PoolXml
+from millpond.xml.domain import MonitorXml
+from millpond.xml.storage import PoolXml, RbdOptionXml
 
 LOG = logging.getLogger(__name__)
 
 # QEMU's user walks through the directory to files whose names it was given; it need not list it.
 _MODE = "0711"
+
+# Ceph's own default is 300: a cluster that does not answer would hold every call for so long.
+_CEPH_SECONDS = "10"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +37,33 @@ class PoolWanted:
     type: PoolType = PoolType.DIR
     source: str = ""
     """The volume group of a logical pool."""
+    ceph: CephAccess | None = None
+    """Of an RBD pool."""
+
+    @property
+    def place(self) -> str:
+        """Where its volumes are, in words."""
+        return f"Ceph pool {self.ceph.pool}" if self.ceph else self.path
+
+    def to_xml(self) -> PoolXml:
+        if self.ceph:
+            return _rbd_xml(self.name, self.ceph)
+        if self.type is PoolType.DIR:
+            return PoolXml(type=self.type, name=self.name, path=self.path, mode=_MODE)
+        return PoolXml(type=self.type, name=self.name, source=self.source, path=self.path)
+
+
+def _rbd_xml(name: str, ceph: CephAccess) -> PoolXml:
+    return PoolXml(
+        type=PoolType.RBD,
+        name=name,
+        source=ceph.pool,
+        source_hosts=tuple(MonitorXml(name=host, port=port) for host, port in ceph.monitors),
+        auth_type="ceph" if ceph.user else None,
+        user=ceph.user or None,
+        secret=ceph.secret or None,
+        rbd_options=(RbdOptionXml(name="client_mount_timeout", value=_CEPH_SECONDS),),
+    )
 
 
 def ensure_pool(host: Libvirtd, wanted: PoolWanted, locks: Locks) -> LibvirtPool:
@@ -40,7 +72,7 @@ def ensure_pool(host: Libvirtd, wanted: PoolWanted, locks: Locks) -> LibvirtPool
     with locks.hold(f"pool-define:{wanted.name}"):
         if not _is_there(host, wanted):
             _define(host, wanted)
-    return LibvirtPool(host, wanted.name, wanted.path, locks, wanted.type)
+    return LibvirtPool(host, wanted.name, wanted.path, locks, wanted.type, wanted.ceph)
 
 
 def start_pool(host: Libvirtd, name: str, *, build: bool = False) -> None:
@@ -60,26 +92,25 @@ def start_pool(host: Libvirtd, name: str, *, build: bool = False) -> None:
 def _is_there(host: Libvirtd, wanted: PoolWanted) -> bool:
     with host.calling(f"looking for pool {wanted.name}") as connection:
         pools = {pool.name(): pool for pool in connection.listAllStoragePools(0)}
-        if wanted.name in pools:
-            _check(pools[wanted.name], wanted)
-        return wanted.name in pools
+        if found := pools.get(wanted.name):
+            _check(found, wanted)
+            starts = not found.isActive()
+    if found and starts:
+        start_pool(host, wanted.name)
+    return found is not None
 
 
 def _define(host: Libvirtd, wanted: PoolWanted) -> None:
     if wanted.type is PoolType.DIR:
-        _define_directory(host, wanted)
+        _define_directory(host, wanted.to_xml())
     else:
-        _make(
-            host,
-            PoolXml(type=wanted.type, name=wanted.name, source=wanted.source, path=wanted.path),
-        )
-    LOG.info("defined pool %s at %s", wanted.name, wanted.path)
+        _make(host, wanted.to_xml())
+    LOG.info("defined pool %s at %s", wanted.name, wanted.place)
 
 
-def _define_directory(host: Libvirtd, wanted: PoolWanted) -> None:
+def _define_directory(host: Libvirtd, xml: PoolXml) -> None:
     """On btrfs copy-on-write is asked for: libvirt would switch it off, and with it every
     reflink. Elsewhere libvirt refuses to be asked."""
-    xml = PoolXml(type=wanted.type, name=wanted.name, path=wanted.path, mode=_MODE)
     try:
         _make(host, replace(xml, copy_on_write="yes"))
     except LibvirtFailed as error:
@@ -103,9 +134,15 @@ def _check(pool: Any, wanted: PoolWanted) -> None:
     found = PoolXml.from_xml(pool.XMLDesc(0))
     if found.type != wanted.type:
         raise PoolOfAnotherType(wanted.name, found.type, wanted.type)
-    if found.path != wanted.path:
-        raise PoolElsewhere(wanted.name, found.path or "an unknown place", wanted.path)
-    if not pool.isActive():
+    if (place := _place(found)) != wanted.place:
+        raise PoolElsewhere(wanted.name, place, wanted.place)
+    if not pool.isActive() and not CAPABILITIES[wanted.type].remote:
         raise PoolInactive(wanted.name)
     if not pool.autostart():
         pool.setAutostart(True)
+
+
+def _place(found: PoolXml) -> str:
+    if found.type == PoolType.RBD:
+        return f"Ceph pool {found.source}"
+    return found.path or "an unknown place"

@@ -18,6 +18,7 @@ from millpond.errors import (
     VolumeExists,
     VolumeNotFound,
 )
+from millpond.model.layer import CephAccess, RbdSource, Source, VolumeSource
 from millpond.model.sizes import format_size
 from millpond.model.volume import PoolUsage, Volume, VolumeSpec
 from millpond.storage.pool import CAPABILITIES, PoolType
@@ -44,10 +45,17 @@ class LibvirtPool:
     """Knows its name, its type and its path; nothing of what is stored in it."""
 
     def __init__(
-        self, host: Libvirtd, name: str, path: str, locks: Locks, type_: PoolType = PoolType.DIR
+        self,
+        host: Libvirtd,
+        name: str,
+        path: str,
+        locks: Locks,
+        type_: PoolType = PoolType.DIR,
+        ceph: CephAccess | None = None,
     ) -> None:
         self.name = name
         self.path = path
+        self.ceph = ceph
         self.capabilities = CAPABILITIES[type_]
         self._host = host
         self._locks = locks
@@ -71,6 +79,12 @@ class LibvirtPool:
         with self._calling("listing its volumes") as pool:
             handles = pool.listAllVolumes(0)
         return [volume for handle in handles if (volume := self._described(handle))]
+
+    def source(self, name: str) -> Source:
+        if not self.ceph:
+            return VolumeSource(pool=self.name, volume=name)
+        self.get(name)  # a cluster that does not answer is an error now; QEMU waits for minutes
+        return RbdSource(access=self.ceph, image=name)
 
     def create(self, spec: VolumeSpec) -> Volume:
         xml = self._wanted(spec)

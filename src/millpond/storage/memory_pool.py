@@ -4,6 +4,7 @@ import threading
 from dataclasses import replace
 
 from millpond.errors import NoSpace, Unsupported, VolumeExists, VolumeNotFound
+from millpond.model.layer import Source, VolumeSource
 from millpond.model.sizes import GiB, format_size
 from millpond.model.volume import PoolUsage, Volume, VolumeSpec
 from millpond.storage.pool import CAPABILITIES, PoolType
@@ -30,6 +31,9 @@ class MemoryPool:
 
     def volumes(self) -> list[Volume]:
         return list(self._volumes.values())
+
+    def source(self, name: str) -> Source:
+        return VolumeSource(pool=self.name, volume=name)
 
     def create(self, spec: VolumeSpec) -> Volume:
         return self._add(spec, spec.capacity, 0)

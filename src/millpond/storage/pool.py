@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from millpond.model.formats import DiskFormat
+from millpond.model.layer import Source
 from millpond.model.volume import PoolCapabilities, PoolUsage, Volume, VolumeSpec
 
 
@@ -13,6 +14,7 @@ class PoolType(StrEnum):
 
     DIR = "dir"
     LOGICAL = "logical"
+    RBD = "rbd"
 
 
 class Pool(Protocol):
@@ -34,6 +36,10 @@ class Pool(Protocol):
         ...
 
     def volumes(self) -> Sequence[Volume]: ...
+
+    def source(self, name: str) -> Source:
+        """How a domain names a volume of this pool."""
+        ...
 
     def create(self, spec: VolumeSpec) -> Volume:
         """An empty volume that reads as zeros, or an overlay of its backing. It may be larger
@@ -77,5 +83,8 @@ CAPABILITIES: Mapping[PoolType, PoolCapabilities] = {
     ),
     PoolType.LOGICAL: PoolCapabilities(
         formats=frozenset({DiskFormat.RAW}), copies_across_pools=True, volume_disks=True
+    ),
+    PoolType.RBD: PoolCapabilities(
+        formats=frozenset({DiskFormat.RAW}), clones=True, grows=True, sparse=True, remote=True
     ),
 }

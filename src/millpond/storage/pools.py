@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from millpond.errors import LibvirtFailed, PoolNotFound, PoolOfAnotherType
+from millpond.model.layer import CephAccess
 from millpond.storage.ensure import PoolWanted, ensure_pool
 from millpond.storage.libvirt_pool import LibvirtPool
 from millpond.storage.pool import PoolType
@@ -78,4 +79,16 @@ class Pools:
             raise
         if xml.type not in tuple(PoolType):
             raise PoolOfAnotherType(name, xml.type, " or ".join(PoolType))
-        return LibvirtPool(self._host, name, xml.path or "", self._locks, PoolType(xml.type))
+        type_ = PoolType(xml.type)
+        return LibvirtPool(self._host, name, xml.path or "", self._locks, type_, _ceph(xml))
+
+
+def _ceph(xml: PoolXml) -> CephAccess | None:
+    if xml.type != PoolType.RBD:
+        return None
+    return CephAccess(
+        pool=xml.source or "",
+        monitors=tuple((host.name, host.port) for host in xml.source_hosts),
+        user=xml.user or "",
+        secret=xml.secret or "",
+    )

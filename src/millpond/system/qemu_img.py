@@ -2,21 +2,12 @@
 
 import errno
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from millpond.errors import ToolFailed
+from millpond.errors import ToolFailed, Unsupported
 from millpond.model.formats import DiskFormat
+from millpond.model.layer import FileSource, Layer, RbdSource, Source, VolumeSource
 from millpond.system.process import CONVERSION, run
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One file or device of a disk, and what we know that it is."""
-
-    path: Path
-    format: DiskFormat
-
 
 _OPTIONS = {DiskFormat.QCOW2: ["-o", "compat=1.1"]}
 
@@ -36,18 +27,35 @@ def extract(layers: Sequence[Layer], target: Path, format: DiskFormat, *, compre
     _run([*words, _stated(layers), str(target)])
 
 
-def _stated(layers: Sequence[Layer], prefix: str = "") -> str:
+def _stated(layers: Sequence[Layer]) -> str:
+    """As --image-opts takes it."""
+    return ",".join(f"{key}={value.replace(',', ',,')}" for key, value in _options(layers).items())
+
+
+def _options(layers: Sequence[Layer], prefix: str = "") -> dict[str, str]:
     top, *below = layers
-    door = "host_device" if top.path.is_block_device() else "file"
-    path = str(top.path).replace(",", ",,")
-    options = [
-        f"{prefix}driver={top.format.qemu}",
-        f"{prefix}file.driver={door}",
-        f"{prefix}file.filename={path}",
-    ]
-    if below:
-        options.append(_stated(below, f"{prefix}backing."))
-    return ",".join(options)
+    door = {f"{prefix}file.{key}": value for key, value in _door(top.source).items()}
+    rest = _options(below, f"{prefix}backing.") if below else {}
+    return {f"{prefix}driver": top.format.qemu, **door, **rest}
+
+
+def _door(source: Source) -> dict[str, str]:
+    """How QEMU opens the bytes."""
+    match source:
+        case FileSource(path=path, device=device):
+            return {"driver": "host_device" if device else "file", "filename": path}
+        case RbdSource(access=access, image=image, snapshot=snapshot):
+            options = {
+                "driver": "rbd",
+                "pool": access.pool,
+                "image": image,
+                "snapshot": snapshot,
+                "conf": str(access.conf or ""),
+                "user": access.user,
+            }
+            return {key: value for key, value in options.items() if value}
+        case VolumeSource(pool=pool, volume=volume):
+            raise Unsupported(f"opening {pool}/{volume} by qemu-img", "it has no path here")
 
 
 def _run(words: list[str]) -> None:

@@ -11,15 +11,38 @@ NAMESPACE = "urn:millpond:server:1"
 
 
 @dataclass(frozen=True, kw_only=True)
+class MonitorXml(Element, tag="host"):
+    """Where a network disk is served."""
+
+    name: str = at("@name")
+    port: int | None = at("@port", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceXml(Element, tag="source"):
+    """Where a layer's bytes are: by pool and volume, by path, or in the network."""
+
+    pool: str | None = at("@pool", default=None)
+    volume: str | None = at("@volume", default=None)
+    file: str | None = at("@file", default=None)
+    device: str | None = at("@dev", default=None)
+    protocol: str | None = at("@protocol", default=None)
+    name: str | None = at("@name", default=None)
+    monitors: tuple[MonitorXml, ...] = at("host", default=())
+    user: str | None = at("auth/@username", default=None)
+    secret_type: str | None = at("auth/secret/@type", default=None)
+    secret: str | None = at("auth/secret/@uuid", default=None)
+    seclabel_model: str | None = at("seclabel/@model", default=None)
+    seclabel_relabel: str | None = at("seclabel/@relabel", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
 class BackingStoreXml(Element, tag="backingStore"):
     """One layer below the disk; an empty one ends the chain, so that libvirt probes nothing."""
 
     type: str | None = at("@type", default=None)
     format: str | None = at("format/@type", default=None)
-    pool: str | None = at("source/@pool", default=None)
-    volume: str | None = at("source/@volume", default=None)
-    seclabel_model: str | None = at("source/seclabel/@model", default=None)
-    seclabel_relabel: str | None = at("source/seclabel/@relabel", default=None)
+    source: SourceXml | None = at("source", default=None)
     below: BackingStoreXml | None = at("backingStore", default=None)
 
 
@@ -30,9 +53,7 @@ class DiskXml(Element, tag="disk"):
     driver_name: str = at("driver/@name", default="qemu")
     driver_type: str | None = at("driver/@type", default=None)
     discard: str | None = at("driver/@discard", default=None)
-    file: str | None = at("source/@file", default=None)
-    pool: str | None = at("source/@pool", default=None)
-    volume: str | None = at("source/@volume", default=None)
+    source: SourceXml | None = at("source", default=None)
     backing: BackingStoreXml | None = at("backingStore", default=None)
     target: str = at("target/@dev")
     bus: str | None = at("target/@bus", default=None)

@@ -10,6 +10,7 @@ Conversions only. No policy, no default that libvirt would choose itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
@@ -19,6 +20,9 @@ from lxml import etree
 
 # Entities and the network stay shut: a domain's XML may hold what somebody else wrote.
 _PARSER = etree.XMLParser(resolve_entities=False, no_network=True, remove_blank_text=True)
+
+# A name may begin with its namespace in braces, which may hold slashes itself.
+_STEP = re.compile(r"(?:\{[^}]*\})?[^/]+")
 
 
 def at(path: str, *, default: Any = MISSING) -> Any:
@@ -73,7 +77,7 @@ def _hints(kind: Hashable) -> dict[str, Any]:
 
 
 def _split(path: str) -> tuple[list[str], str | None]:
-    steps = [step for step in path.split("/") if step]
+    steps = _STEP.findall(path)
     if steps and steps[-1].startswith("@"):
         return steps[:-1], steps[-1][1:]
     return steps, None

@@ -1,0 +1,64 @@
+"""The layers of a disk, the top first: where the bytes of each are, and what they are."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from millpond.model.formats import DiskFormat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeSource:
+    """By names, so that a pool can move without any domain being changed (B17)."""
+
+    pool: str
+    volume: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSource:
+    """What lies in no pool, and what a tool opens by its path."""
+
+    path: str
+    device: bool = False
+    """A block device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CephAccess:
+    """A pool of a Ceph cluster, and how to reach it."""
+
+    pool: str
+    monitors: tuple[tuple[str, int | None], ...]
+    user: str = ""
+    """Without ``client.``; empty if the cluster asks nobody who they are."""
+    secret: str = ""
+    """UUID of the libvirt secret that holds the user's key."""
+    conf: Path | None = None
+    """For tools on this machine, which take the key from the keyring that it names. None: Ceph's
+    usual places."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RbdSource:
+    access: CephAccess
+    image: str
+    snapshot: str = ""
+
+    @property
+    def name(self) -> str:
+        """As Ceph's tools and libvirt write it."""
+        at = f"@{self.snapshot}" if self.snapshot else ""
+        return f"{self.access.pool}/{self.image}{at}"
+
+
+Source = VolumeSource | FileSource | RbdSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    source: Source
+    format: DiskFormat
+    """Stated from our record: nothing looks at the bytes to find out (decision 3)."""
+
+
+Chain = tuple[Layer, ...]
