@@ -11,23 +11,26 @@ import stevedore
 from millpond import config
 from millpond.backends.backend import ImageBackend
 from millpond.backends.libvirt_storage import LibvirtStorage
+from millpond.backends.rbd_storage import RbdStorage, is_complete
+from millpond.backends.selection import Choice
 from millpond.compute import virtualization
 from millpond.compute.domains import Domains
 from millpond.compute.host import Host
 from millpond.config import Settings, VirtTypeOption
 from millpond.errors import Ambiguous, ServerNotFound
 from millpond.images.catalogue import Catalogue
-from millpond.model.formats import Backend, DiskFormat
+from millpond.model.formats import Backend
 from millpond.model.image import Image
+from millpond.model.layer import CephAccess
 from millpond.model.names import ImageId, ServerId, template_name
 from millpond.model.server import Server, VirtType
-from millpond.model.template import Template
 from millpond.records.files import FileRecords
 from millpond.records.journal import Watch, unwatched
 from millpond.storage.ensure import PoolWanted
 from millpond.storage.libvirt_pool import LibvirtPool
 from millpond.storage.pool import PoolType
 from millpond.storage.pools import PoolPlan, Pools
+from millpond.system import ceph_conf
 from millpond.system.libvirtd import Libvirtd
 from millpond.system.locks import Locks, Slots
 from millpond.templates.blank import BlankTemplates
@@ -81,12 +84,27 @@ class Engine:
         )
 
     def _pools_of_backends(self) -> tuple[PoolWanted, ...]:
+        return tuple(each for each in (self._lvm_pool(), self._rbd_pool()) if each)
+
+    def _lvm_pool(self) -> PoolWanted | None:
         group = self.settings.libvirt.volume_group
-        if not group:
-            return ()
         name = self.settings.libvirt.pools.lvm
-        path = f"/dev/{group}"
-        return (PoolWanted(name=name, path=path, type=PoolType.LOGICAL, source=group),)
+        wanted = PoolWanted(name=name, path=f"/dev/{group}", type=PoolType.LOGICAL, source=group)
+        return wanted if group else None
+
+    def _rbd_pool(self) -> PoolWanted | None:
+        rbd = self.settings.libvirt.rbd
+        if rbd is None:
+            return None
+        access = CephAccess(
+            pool=rbd.pool,
+            monitors=ceph_conf.monitors(rbd.ceph_conf),
+            user=rbd.user,
+            secret=rbd.secret_uuid,
+            conf=rbd.ceph_conf,
+        )
+        name = self.settings.libvirt.pools.rbd
+        return PoolWanted(name=name, path="", type=PoolType.RBD, ceph=access)
 
     @cached_property
     def domains(self) -> Domains:
@@ -115,6 +133,10 @@ class Engine:
         return handler
 
     @cached_property
+    def rbd_storage(self) -> RbdStorage:
+        return RbdStorage(self.pools, self.settings.libvirt.pools.rbd, self._locks)
+
+    @cached_property
     def host(self) -> Host:
         """The local host. Its pools are looked at, and made where they are missing."""
         lvm = self.settings.libvirt.pools.lvm
@@ -122,6 +144,7 @@ class Engine:
             Backend.RAW: LibvirtStorage(Backend.RAW, self.pools),
             Backend.QCOW2: LibvirtStorage(Backend.QCOW2, self.pools),
             Backend.LVM: LibvirtStorage(Backend.LVM, self.pools, pool=lvm),
+            Backend.RBD: self.rbd_storage,
         }
         return Host(
             name="local",
@@ -165,12 +188,17 @@ class Engine:
         for template in list(self.template_store.all()):
             if template.image == image.id:
                 self.templates.remove_image(image.id, template.format)
+                if self.settings.libvirt.rbd:
+                    self.rbd_storage.forget_template(template.volume)
 
-    def find_template(self, image: ImageId, format: DiskFormat) -> Template | None:
-        """If it is there; no pool is made to look for it."""
-        if not Path(self.pool_plan.base.path).is_dir():
-            return None
-        return self.template_store.find(template_name(image, format))
+    def is_prepared(self, image: ImageId, choice: Choice) -> bool:
+        """Whether what disks are made from is there; no pool is made to look for it."""
+        name = template_name(image, choice.template_format)
+        if choice.backend is Backend.RBD:
+            wanted = self._rbd_pool()
+            return bool(wanted and wanted.ceph and is_complete(wanted.ceph, name))
+        there = Path(self.pool_plan.base.path).is_dir()
+        return there and self.template_store.find(name) is not None
 
     def template_users(self, template: str) -> tuple[str, ...]:
         """Servers that stand on a template, or are being made from it."""

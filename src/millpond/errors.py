@@ -356,6 +356,14 @@ class PoolBusy(HostProblem):
     hint = "wait for the copies in that pool to end and try again"
 
 
+class CephUnreachable(HostProblem):
+    message = "the Ceph cluster does not answer, or not to this user"
+    hint = (
+        "look at its monitors and at rbd_user; their key is in the libvirt secret that "
+        "rbd_secret_uuid names and in the keyring of images_rbd_ceph_conf"
+    )
+
+
 @dataclass(eq=False)
 class NoSpace(HostProblem):
     where: str
@@ -388,6 +396,8 @@ class NotUndone(HostProblem):
 class ToolFailed(MillpondError):
     tool: str
     reason: str
+    status: int = 0
+    """Its exit status, which for some tools is the error's number."""
     message = "{self.tool} failed: {self.reason}"
     hint = "run the command again with -v to see how it was called"
     exit_code = 7

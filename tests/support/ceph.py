@@ -157,6 +157,15 @@ class Ceph:
         key: str = answer["key"]
         return key
 
+    def client_conf(self, access: RbdPool) -> Path:
+        """The configuration file of a user of a pool, with a keyring that only root may read."""
+        conf, keyring = (self.directory / f"{access.user}.{each}" for each in ("conf", "keyring"))
+        keyring.touch(mode=0o600)
+        keyring.write_text(self._run("ceph", "auth", "get", f"client.{access.user}"))
+        settings = self._client_settings()["global"]
+        conf.write_text(_ini({"global": settings, f"client.{access.user}": {"keyring": keyring}}))
+        return conf
+
     def rbd(self, *words: str) -> str:
         """Run rbd as client.admin and return what it printed; a failing one raises."""
         return self._run("rbd", *words)

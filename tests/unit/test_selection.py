@@ -80,7 +80,8 @@ RAW, QCOW2, PLOOP = DiskFormat.RAW, DiskFormat.QCOW2, DiskFormat.PLOOP
         ("lvm", "qcow2", True, RAW, False),
         ("lvm", "ami", False, RAW, True),
         ("rbd", "raw", False, RAW, True),
-        ("rbd", "vmdk", False, RAW, False),
+        ("rbd", "vmdk", False, DiskFormat.VMDK, False),
+        ("rbd", "qcow2", True, QCOW2, False),
         ("qcow2", "raw", True, RAW, True),
         ("qcow2", "raw", False, RAW, True),
         ("qcow2", "ami", False, RAW, True),
@@ -116,7 +117,9 @@ def test_another_source_mapped_to_qcow2_still_obeys_force_raw_images() -> None:
 def test_native_means_that_the_template_is_what_the_image_contains(selection: Selection) -> None:
     for source in SOURCES:
         choice = selection.choose(source)
-        assert choice.native == (source.content is choice.template_format)
+        kept = source.content is choice.template_format
+        in_cluster = choice.backend is Backend.RBD and source.content is not RAW
+        assert choice.native == (kept and not in_cluster)
 
 
 @pytest.mark.parametrize("source", [ImageFormat.AKI, ImageFormat.ARI])

@@ -56,7 +56,7 @@ class LibvirtStorage:
         self.delete(disk)  # the record came first: a volume of this name is our own half-made one
         pool = self._pools.named(disk.pool)
         if template is None:
-            pool.create(_spec(disk))
+            pool.create(spec_of(disk))
             LOG.info("made %s/%s, empty", disk.pool, disk.volume)
         elif disk.overlay:
             self._overlay(disk, self._pools.base.get(template.volume), template)
@@ -108,7 +108,7 @@ class LibvirtStorage:
 
     def _overlay(self, disk: Disk, base: Volume, template: Template) -> None:
         backing = Backing(path=base.path, format=template.format)
-        self._pools.named(disk.pool).create(_spec(disk, backing))
+        self._pools.named(disk.pool).create(spec_of(disk, backing))
         LOG.info("made %s/%s, an overlay of %s", disk.pool, disk.volume, base.name)
 
     def _copy(self, disk: Disk, base: Volume, template: Template) -> None:
@@ -116,13 +116,13 @@ class LibvirtStorage:
         empty volume is filled here instead, by reflink or by a copy that keeps holes."""
         pool = self._pools.named(disk.pool)
         fills = pool.capabilities.sparse and disk.format is template.format
-        volume = pool.create(_spec(disk)) if fills else None
+        volume = pool.create(spec_of(disk)) if fills else None
         if volume and _can_open(base.path, os.R_OK) and _can_open(volume.path, os.W_OK):
             how = _fill(volume, base)
         else:
             if volume:
                 pool.delete(volume.name)
-            pool.create_from(_spec(disk), base)
+            pool.create_from(spec_of(disk), base)
             how = "copy by libvirt"
         LOG.info("made %s/%s from %s by %s", disk.pool, disk.volume, base.name, how)
 
@@ -133,7 +133,7 @@ def _refuse_too_small(disk: Disk, template: Template) -> None:
         raise DiskTooSmall(format_size(disk.size), needed, template.image, enough)
 
 
-def _spec(disk: Disk, backing: Backing | None = None) -> VolumeSpec:
+def spec_of(disk: Disk, backing: Backing | None = None) -> VolumeSpec:
     return VolumeSpec(name=disk.volume, format=disk.format, capacity=disk.size, backing=backing)
 
 

@@ -48,7 +48,7 @@ class Choice:
     backend: Backend
     template_format: DiskFormat
     native: bool
-    """The template's bytes are the image's own: nothing is converted."""
+    """The image's own bytes serve the disk: nothing is converted."""
     reason: str
     """Why this backend, as one plain phrase for people."""
 
@@ -68,7 +68,8 @@ class Selection:
         ============= ===================== ===============================================
         backend       content of the image  template
         ============= ===================== ===============================================
-        raw, lvm, rbd any                   raw
+        raw, lvm      any                   raw
+        rbd           any                   as it is; converted on its way into the cluster
         qcow2         raw                   raw, as it is
         qcow2         qcow2                 as it is if the mapping has qcow2:qcow2 (B10) or
                                             force_raw_images is off, else raw
@@ -87,7 +88,7 @@ class Selection:
         return Choice(
             backend=backend,
             template_format=template_format,
-            native=source.content is template_format,
+            native=source.content is template_format and not _converts(backend, template_format),
             reason=self._reason(source),
         )
 
@@ -102,6 +103,8 @@ class Selection:
         return frozenset({self.blank_backend(), *self.mapping.values()})
 
     def _template_format(self, source: ImageFormat, backend: Backend) -> DiskFormat:
+        if backend is Backend.RBD:
+            return source.content
         if backend is not Backend.QCOW2:
             return backend.disk_format
         if source.content is DiskFormat.RAW:
@@ -116,6 +119,11 @@ class Selection:
             return f"images_type = {self.images_type}"
         how = "copy-on-write" if self.use_cow_images else "no copy-on-write"
         return f"images_type = {self.images_type}, {how}"
+
+
+def _converts(backend: Backend, template: DiskFormat) -> bool:
+    """Whether a template becomes another format when a disk is made of it."""
+    return backend is Backend.RBD and template is not backend.disk_format
 
 
 def parse_images_type(text: str) -> ImagesType:

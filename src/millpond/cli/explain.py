@@ -18,9 +18,8 @@ def command(
     """Say what would become of an image on this host, and why. Nothing is made."""
     engine = Engine.load(ctx.obj.config_files)
     found = engine.catalogue.get(image)
-    selection = engine.settings.libvirt.selection
-    template = engine.find_template(found.id, selection.choose(found.format).template_format)
-    explanation = explain(found, selection, template)
+    choice = engine.settings.libvirt.selection.choose(found.format)
+    explanation = explain(found, choice, prepared=engine.is_prepared(found.id, choice))
     print(as_json(explanation)) if json else _show(explanation)
 
 

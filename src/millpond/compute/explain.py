@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-from millpond.backends.selection import Choice, Selection
-from millpond.model.formats import DiskFormat
+from millpond.backends.selection import Choice
+from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import template_name
-from millpond.model.template import Template
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +17,7 @@ class Explanation:
     backend: str
     reason: str
     template_format: DiskFormat
+    """What disks are made from; in a Ceph cluster that is always raw."""
     native: bool
     template: str
     template_exists: bool
@@ -27,26 +27,31 @@ class Explanation:
     """Bytes that are written for it, at the most; holes are not."""
 
 
-def explain(image: Image, selection: Selection, found: Template | None) -> Explanation:
-    choice = selection.choose(image.format)
-    read, written = _cost(image, choice, found)
+def explain(image: Image, choice: Choice, *, prepared: bool) -> Explanation:
+    """``prepared``: what is made once for all disks of the image is there already."""
+    read, written = (0, 0) if prepared else _cost(image, choice)
     return Explanation(
         image=image.name,
         declared=image.format,
         proven=image.format.content,
         backend=choice.backend,
         reason=choice.reason,
-        template_format=choice.template_format,
+        template_format=DiskFormat.RAW if _goes_to_ceph(choice) else choice.template_format,
         native=choice.native,
         template=template_name(image.id, choice.template_format),
-        template_exists=found is not None,
+        template_exists=prepared,
         read=read,
         written=written,
     )
 
 
-def _cost(image: Image, choice: Choice, found: Template | None) -> tuple[int, int]:
-    """A native image of this machine's catalogue is linked: no byte of it moves."""
-    if found or choice.native:
+def _cost(image: Image, choice: Choice) -> tuple[int, int]:
+    """A native image of this machine's catalogue is linked: no byte of it moves, unless it has to
+    reach a cluster."""
+    if choice.native and not _goes_to_ceph(choice):
         return 0, 0
     return image.size, image.virtual_size
+
+
+def _goes_to_ceph(choice: Choice) -> bool:
+    return choice.backend is Backend.RBD

@@ -134,6 +134,9 @@ def _check_backends(reader: Reader, settings: LibvirtSettings) -> None:
     if Backend.RBD in backends and settings.rbd is None:
         reason = "the rbd backend is asked for and has no Ceph pool"
         reader.complain(LIBVIRT, "images_rbd_pool", reason, "name the pool; Nova's is 'rbd'")
+    if settings.rbd and bool(settings.rbd.user) != bool(settings.rbd.secret_uuid):
+        reason = "rbd_user and rbd_secret_uuid belong together: who, and the secret with their key"
+        reader.complain(LIBVIRT, "rbd_secret_uuid", reason, "set both, or none without cephx")
     if settings.selection.images_type.pools_only and not settings.use_storage_pools:
         reason = "images_type = libvirt-storage allows no disks outside of storage pools"
         reader.complain(LIBVIRT, "use_storage_pools", reason)

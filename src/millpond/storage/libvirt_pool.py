@@ -36,6 +36,8 @@ but then somebody should know."""
 
 _NO_SPACE = ("No space left", "insufficient free space")  # of the kernel, of LVM
 
+_GONE_FROM_CEPH = "failed to open the RBD image"  # removed behind libvirt's back
+
 _PIECE = 256 * 1024  # libvirt's RPC carries at most 4 MiB in a message
 
 _COMPAT = {"qcow2": "1.1"}  # libvirt's own default is 0.10, the format of 2008 (trap 7)
@@ -66,7 +68,7 @@ class LibvirtPool:
             with self._calling(f"looking up volume {name}") as pool:
                 return self._volume(pool.storageVolLookupByName(name).XMLDesc(0))
         except LibvirtFailed as error:
-            if error.code == libvirtd.NO_SUCH_VOLUME:
+            if error.code == libvirtd.NO_SUCH_VOLUME or _GONE_FROM_CEPH in error.detail:
                 return None
             raise
 
@@ -209,9 +211,17 @@ class LibvirtPool:
         if any(words in error.detail for words in _NO_SPACE):
             free = format_size(self.usage().available)
             return NoSpace(f"pool {self.name} ({self.path})", format_size(spec.capacity), free)
+        if self.ceph:
+            return self._explained_by_ceph(error, spec)
         if "No such file or directory" in error.detail and self.path in error.detail:
             return PoolUnusable(self.name, f"its directory {self.path} is missing")
         return error
+
+    def _explained_by_ceph(self, error: LibvirtFailed, spec: VolumeSpec) -> MillpondError:
+        """libvirt says "No such file or directory" whatever happened. Another host may have made
+        an image of this name since we last looked."""
+        self.refresh()
+        return VolumeExists(self.name, spec.name) if self.find(spec.name) else error
 
     def _wanted(self, spec: VolumeSpec) -> str:
         """<allocation> is stated where a volume can be sparse: left out, all of it would be

@@ -4,7 +4,7 @@ import threading
 from dataclasses import replace
 
 from millpond.errors import NoSpace, Unsupported, VolumeExists, VolumeNotFound
-from millpond.model.layer import Source, VolumeSource
+from millpond.model.layer import CephAccess, Source, VolumeSource
 from millpond.model.sizes import GiB, format_size
 from millpond.model.volume import PoolUsage, Volume, VolumeSpec
 from millpond.storage.pool import CAPABILITIES, PoolType
@@ -16,6 +16,7 @@ class MemoryPool:
     def __init__(self, name: str, *, type_: PoolType = PoolType.DIR, size: int = GiB) -> None:
         self.name = name
         self.path = f"/{name}"
+        self.ceph: CephAccess | None = None
         self.capabilities = CAPABILITIES[type_]
         self._size = size
         self._volumes: dict[str, Volume] = {}

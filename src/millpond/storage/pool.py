@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from millpond.model.formats import DiskFormat
-from millpond.model.layer import Source
+from millpond.model.layer import CephAccess, Source
 from millpond.model.volume import PoolCapabilities, PoolUsage, Volume, VolumeSpec
 
 
@@ -25,6 +25,11 @@ class Pool(Protocol):
 
     @property
     def path(self) -> str: ...
+
+    @property
+    def ceph(self) -> CephAccess | None:
+        """Of a pool in a Ceph cluster."""
+        ...
 
     @property
     def capabilities(self) -> PoolCapabilities: ...

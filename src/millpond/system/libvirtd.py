@@ -9,7 +9,14 @@ from typing import Any, TypeVar
 
 import libvirt
 
-from millpond.errors import ConnectionLost, HostUnreachable, LibvirtFailed, MillpondError, TooOld
+from millpond.errors import (
+    CephUnreachable,
+    ConnectionLost,
+    HostUnreachable,
+    LibvirtFailed,
+    MillpondError,
+    TooOld,
+)
 
 LOG = logging.getLogger(__name__)
 
@@ -130,6 +137,8 @@ class Libvirtd:
             with self._lock:
                 self._open.clear()
             return ConnectionLost(self.uri, doing)
+        if "RADOS monitor" in _plain(error):  # what follows it is always "No such file"
+            return CephUnreachable()
         return LibvirtFailed(doing, error.get_error_code(), _plain(error))
 
 

@@ -43,7 +43,7 @@ def run(words: list[str], limits: Limits = QUICK) -> str:
     except subprocess.TimeoutExpired as error:
         raise ToolFailed(words[0], f"it was stopped after {limits.seconds} s") from error
     if done.returncode:
-        raise ToolFailed(words[0], _reason(done.returncode, done.stderr))
+        raise ToolFailed(words[0], _reason(done.returncode, done.stderr), done.returncode)
     return done.stdout
 
 

@@ -27,6 +27,12 @@ def extract(layers: Sequence[Layer], target: Path, format: DiskFormat, *, compre
     _run([*words, _stated(layers), str(target)])
 
 
+def pour(layers: Sequence[Layer], target: Layer) -> None:
+    """What the layers show into a target that is there, is large enough and reads as zeros."""
+    words = ["qemu-img", "convert", "-n", "--target-is-zero", "--image-opts"]
+    _run([*words, "--target-image-opts", _stated(layers), _stated([target])])
+
+
 def _stated(layers: Sequence[Layer]) -> str:
     """As --image-opts takes it."""
     return ",".join(f"{key}={value.replace(',', ',,')}" for key, value in _options(layers).items())

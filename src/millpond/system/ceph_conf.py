@@ -1,0 +1,54 @@
+"""Where a Ceph cluster's monitors are, from its configuration file."""
+
+import re
+from configparser import ConfigParser, Error
+from pathlib import Path
+
+from millpond.errors import BadOption
+
+USUAL = Path("/etc/ceph/ceph.conf")
+
+Monitor = tuple[str, int | None]
+
+# One monitor may have an address for each version of the protocol, between brackets; the first is
+# the newer one. An IPv6 address stands between brackets, too.
+_ENTRY = re.compile(r"\[(?=v\d:)(?P<group>[^\[\]]*(?:\[[^\]]*\][^\[\]]*)*)\]|(?P<one>[^,;\s]+)")
+_ADDRESS = re.compile(
+    r"(?:v\d:)?(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<name>[\w.-]+))(?::(?P<port>\d{1,5}))?(?:/\d+)?"
+)
+
+
+def monitors(path: Path | None) -> tuple[Monitor, ...]:
+    """Hosts and ports, as libvirt wants them; the usual file if none is given."""
+    path = path or USUAL
+    text = _mon_host(path)
+    found = tuple(_parsed(path, entry) for entry in _ENTRY.finditer(text))
+    if not found:
+        raise _bad(path, "it names no monitor", "write mon_host = ADDRESS, ADDRESS")
+    return found
+
+
+def _mon_host(path: Path) -> str:
+    """Ceph takes a blank, a dash and an underscore in a name for the same."""
+    parser = ConfigParser(interpolation=None, strict=False, delimiters=("=",))
+    parser.optionxform = lambda name: re.sub(r"[\s-]+", "_", name.strip())  # type: ignore[assignment,method-assign]
+    try:
+        parser.read_string(path.read_text())
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise _bad(path, reason, "name the file that clients of the cluster use") from error
+    except (Error, ValueError) as error:
+        raise _bad(path, "it cannot be read as Ceph's configuration") from error
+    return parser.get("global", "mon_host", fallback="")
+
+
+def _parsed(path: Path, entry: re.Match[str]) -> Monitor:
+    first = (entry["one"] or entry["group"].split(",")[0]).strip()
+    address = _ADDRESS.fullmatch(first)
+    if not address:
+        raise _bad(path, f"{first!r} is no address of a monitor")
+    return address["v6"] or address["name"], int(address["port"]) if address["port"] else None
+
+
+def _bad(path: Path, reason: str, advice: str = "") -> BadOption:
+    return BadOption("[libvirt] images_rbd_ceph_conf", f"{path}: {reason}", advice)

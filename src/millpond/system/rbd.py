@@ -1,0 +1,81 @@
+"""What neither libvirt nor qemu-img can do to RBD images: snapshots, and who uses an image.
+
+The ``rbd`` command takes the user's key from the keyring that the configuration file names; no
+key is ever among our words.
+"""
+
+import errno
+import json
+from typing import Any
+
+from millpond.errors import CephUnreachable, ToolFailed
+from millpond.model.layer import CephAccess, RbdSource
+from millpond.system.process import run
+
+_SECONDS = "10"
+"""Ceph's own patience with a cluster that does not answer is 300 s."""
+
+
+def has_snapshot(at: RbdSource, *, protected: bool = False) -> bool:
+    """Of an image that may not be there."""
+    try:
+        found = _rbd_json(at.access, "snap", "ls", f"{at.access.pool}/{at.image}")
+    except ToolFailed as error:
+        if error.status == errno.ENOENT:
+            return False
+        raise
+    return any(
+        each["name"] == at.snapshot and (each["protected"] == "true" or not protected)
+        for each in found
+    )
+
+
+def create_snapshot(at: RbdSource) -> None:
+    """Raises ToolFailed with status EEXIST if there is one."""
+    _rbd(at.access, "snap", "create", "--no-progress", at.name)
+
+
+def protect_snapshot(at: RbdSource) -> None:
+    """From now on it can be cloned, and not be removed."""
+    _rbd(at.access, "snap", "protect", at.name)
+
+
+def unprotect_snapshot(at: RbdSource) -> bool:
+    """False while clones stand on it."""
+    return _unless(errno.EBUSY, at.access, "snap", "unprotect", at.name)
+
+
+def remove_snapshot(at: RbdSource) -> None:
+    """One that is gone already, or whose image is, is no error."""
+    _unless(errno.ENOENT, at.access, "snap", "rm", "--no-progress", at.name)
+
+
+def is_open(image: RbdSource) -> bool:
+    """Whether anybody, on any host, has the image open."""
+    return bool(_rbd_json(image.access, "status", image.name).get("watchers"))
+
+
+def _unless(status: int, access: CephAccess, *words: str) -> bool:
+    """Whether it was done; False if it ended with this status."""
+    try:
+        _rbd(access, *words)
+    except ToolFailed as error:
+        if error.status != status:
+            raise
+        return False
+    return True
+
+
+def _rbd_json(access: CephAccess, *words: str) -> Any:
+    return json.loads(_rbd(access, *words, "--format", "json"))
+
+
+def _rbd(access: CephAccess, *words: str) -> str:
+    who = ["--id", access.user] if access.user else []
+    where = ["--conf", str(access.conf)] if access.conf else []
+    try:
+        return run(["rbd", *who, *where, "--client-mount-timeout", _SECONDS, *words])
+    except ToolFailed as error:
+        if "couldn't connect to the cluster" in error.reason:
+            raise CephUnreachable from error
+        raise

@@ -1,0 +1,175 @@
+"""Servers whose disks are clones in a Ceph pool, beside others that are files."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from lxml import etree
+
+from millpond.model.sizes import MiB
+from tests.support.millpond import Millpond, converted
+
+HEADERS = 64 * 1024
+"""What a clone may write: 54 bytes were measured, and the guest counts its boots on its disk."""
+
+
+@pytest.fixture
+def mapped(millpond: Millpond, ceph, rbd_pool, micro_guest, workdir) -> Millpond:
+    configure(millpond, ceph, rbd_pool, "images_type_mapping = raw:raw, ploop:ploop, qcow2:rbd")
+    millpond.ok("image", "add", micro_guest.path, "--name", "raw")
+    millpond.ok("image", "add", converted(micro_guest, "qcow2", workdir), "--name", "qcow2")
+    return millpond
+
+
+def configure(millpond, ceph, rbd_pool, *lines):
+    rbd = (
+        f"images_rbd_pool = {rbd_pool.name}",
+        f"images_rbd_ceph_conf = {ceph.client_conf(rbd_pool)}",
+        f"rbd_user = {rbd_pool.user}",
+        f"rbd_secret_uuid = {rbd_pool.secret}",
+    )
+    millpond.configure("\n".join(["images_type = qcow2", *rbd, *lines]))
+
+
+def create(millpond, name, image, *options):
+    words = ("--image", image, "--memory", "32M", "--network", "none")
+    return millpond.json("server", "create", name, *words, *options)
+
+
+def images(ceph, rbd_pool):
+    return set(json.loads(ceph.rbd("ls", rbd_pool.name, "--format", "json")))
+
+
+def test_a_server_runs_on_a_clone_of_its_template(mapped, ceph, rbd_pool, micro_guest, connection):
+    made = create(mapped, "a", "qcow2")
+    assert micro_guest.marker in mapped.wait_for_console(made["id"], "READY")
+    (disk,) = made["disks"]
+    assert (disk["backend"], disk["pool"], disk["format"]) == ("rbd", "nova-disks-pool-rbd", "raw")
+    info = json.loads(ceph.rbd("info", f"{rbd_pool.name}/{disk['volume']}", "--format", "json"))
+    assert info["parent"]["image"] == disk["template"]["volume"]
+    xml = etree.fromstring(connection.lookupByName("a").XMLDesc())
+    (found,) = xml.findall("devices/disk")
+    assert (found.get("type"), found.find("driver").get("type")) == ("network", "raw")
+    assert found.find("source").get("name") == f"{rbd_pool.name}/{disk['volume']}"
+    assert found.find("source/auth/secret").get("uuid") == rbd_pool.secret
+    mapped.ok("server", "reboot", "a", "--hard")
+    mapped.wait_for_console(made["id"], "BOOTS 0002")
+    mapped.ok("server", "delete", "a")
+    assert images(ceph, rbd_pool) == {disk["template"]["volume"]}
+    mapped.ok("image", "remove", "qcow2")
+    assert images(ceph, rbd_pool) == set()
+
+
+def test_only_the_first_server_brings_the_image_into_the_cluster(mapped, ceph, micro_guest):
+    """B19: every later one writes no image data."""
+    create(mapped, "first", "qcow2", "--no-start")
+    before = ceph.bytes_written()
+    for name in ("second", "third"):
+        create(mapped, name, "qcow2", "--no-start")
+    assert ceph.bytes_written() - before < HEADERS
+
+
+def test_a_disk_in_the_cluster_is_larger_than_its_image_and_grows(mapped, ceph, rbd_pool):
+    made = create(mapped, "a", "qcow2", "--disk", "4M")
+    mapped.wait_for_console(made["id"], "READY")
+    volume = f"{rbd_pool.name}/{made['disks'][0]['volume']}"
+    for mebibytes in (8, 16):
+        mapped.ok("server", "resize", "a", "--disk", f"{mebibytes}M")
+        size = mebibytes * MiB
+        assert json.loads(ceph.rbd("info", volume, "--format", "json"))["size"] == size
+        assert mapped.json("server", "show", "a")["disks"][0]["size"] == size
+        mapped.ok("server", "stop", "a", "--force")
+    code, message = mapped.fails("server", "resize", "a", "--disk", "1M")
+    assert (code, "would be lost" in message) == (5, True)
+
+
+def test_ephemeral_swap_and_data_disks_are_in_the_cluster(millpond, ceph, rbd_pool, micro_guest):
+    configure(millpond, ceph, rbd_pool, "images_type = rbd")
+    millpond.ok("image", "add", micro_guest.path, "--name", "raw")
+    made = create(millpond, "a", "raw", "--ephemeral", "32M", "--swap", "16M")
+    millpond.wait_for_console(made["id"], "READY")
+    millpond.ok("server", "disk", "add", "a", "--size", "8M")
+    assert {name for name in images(ceph, rbd_pool) if name.startswith(made["id"])} == {
+        f"{made['id']}_{role}" for role in ("disk", "disk.eph0", "disk.swap", "disk.data0")
+    }
+    millpond.ok("server", "delete", "a")
+    assert not any(name.startswith(made["id"]) for name in images(ceph, rbd_pool))
+
+
+def test_a_cold_snapshot_of_a_disk_in_the_cluster_boots(mapped, micro_guest):
+    made = create(mapped, "a", "qcow2")
+    mapped.wait_for_console(made["id"], "READY")
+    mapped.ok("server", "stop", "a", "--force")
+    mapped.ok("server", "snapshot", "a", "copy")
+    again = create(mapped, "b", "copy")
+    mapped.wait_for_console(again["id"], "BOOTS 0002")
+
+
+def test_a_cluster_that_does_not_answer_is_one_sentence_and_changes_nothing(
+    mapped, ceph, rbd_pool
+):
+    create(mapped, "a", "qcow2", "--no-start")
+    before = images(ceph, rbd_pool)
+    ceph.stop()
+    for words in (
+        ("server", "create", "b", "--image", "qcow2", "--no-start"),
+        ("server", "start", "a"),
+        ("server", "resize", "a", "--disk", "8M"),
+        ("server", "snapshot", "a", "copy"),
+        ("server", "delete", "a"),
+    ):
+        code, message = mapped.fails(*words)
+        assert code == 6, message
+        assert "does not answer" in message
+    ceph.start()
+    assert images(ceph, rbd_pool) == before
+    listed = mapped.json("server", "list")
+    assert [(each["name"], each["state"]) for each in listed] == [("a", "stopped")]
+    mapped.ok("server", "start", "a")
+
+
+def test_a_pool_that_libvirt_left_inactive_is_started_when_it_is_needed(
+    mapped, connection, rbd_pool
+):
+    """After a restart libvirt does not start RBD pools, even with the cluster up."""
+    create(mapped, "a", "qcow2", "--no-start")
+    connection.storagePoolLookupByName("nova-disks-pool-rbd").destroy()
+    mapped.ok("server", "start", "a")
+
+
+def test_a_pool_of_the_same_name_on_another_ceph_pool_is_refused(mapped, ceph, rbd_pool):
+    create(mapped, "a", "qcow2", "--no-start")
+    configure(mapped, ceph, rbd_pool, "images_rbd_pool = elsewhere", "images_type = rbd")
+    code, message = mapped.fails("server", "create", "b", "--image", "qcow2")
+    assert code == 6
+    assert f"is at Ceph pool {rbd_pool.name}, not at Ceph pool elsewhere" in message
+
+
+def test_a_template_that_was_never_completed_is_brought_again(mapped, ceph, rbd_pool, micro_guest):
+    made = create(mapped, "a", "qcow2", "--no-start")
+    template = f"{rbd_pool.name}/{made['disks'][0]['template']['volume']}"
+    mapped.ok("server", "delete", "a")
+    ceph.rbd("snap", "unprotect", f"{template}@millpond")
+    ceph.rbd("snap", "rm", "--no-progress", f"{template}@millpond")
+    ceph.rbd("resize", "--no-progress", "--allow-shrink", "--size", "0", template)
+    again = create(mapped, "b", "qcow2")
+    assert micro_guest.marker in mapped.wait_for_console(again["id"], "READY")
+
+
+def test_many_at_once_bring_the_template_once(mapped, ceph, rbd_pool, micro_guest):
+    names = [f"s{number}" for number in range(6)]
+    before = ceph.bytes_written()
+    with ThreadPoolExecutor(len(names)) as threads:
+        list(threads.map(lambda name: create(mapped, name, "qcow2", "--no-start"), names))
+    templates = {name for name in images(ceph, rbd_pool) if "_" not in name}
+    assert len(templates) == 1
+    assert ceph.bytes_written() - before < 2 * MiB
+
+
+def test_explain_says_what_reaches_the_cluster(mapped):
+    first = mapped.json("explain", "qcow2")
+    assert (first["backend"], first["native"], first["template_format"]) == ("rbd", False, "raw")
+    assert (first["template_exists"], first["written"]) == (False, MiB)
+    create(mapped, "a", "qcow2", "--no-start")
+    second = mapped.json("explain", "qcow2")
+    assert (second["template_exists"], second["read"], second["written"]) == (True, 0, 0)
