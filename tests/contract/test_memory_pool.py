@@ -1,18 +1,18 @@
-"""The pool in memory."""
+"""The pool in memory, as each type of pool."""
 
 import pytest
 
 from millpond.errors import NoSpace
 from millpond.model.sizes import MiB
 from millpond.storage.memory_pool import MemoryPool
-from millpond.storage.pool import Pool
+from millpond.storage.pool import Pool, PoolType
 from tests.contract.pool import PoolContract, spec
 
 
 class TestMemoryPool(PoolContract):
-    @pytest.fixture
-    def pool(self) -> Pool:
-        return MemoryPool("nova-disks-pool")
+    @pytest.fixture(params=list(PoolType))
+    def pool(self, request) -> Pool:
+        return MemoryPool("nova-disks-pool", type_=request.param)
 
     def test_a_full_pool_says_so(self):
         pool = MemoryPool("small", size=MiB)

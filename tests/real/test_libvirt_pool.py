@@ -166,7 +166,7 @@ def test_a_raw_volume_whose_bytes_look_like_qcow2_is_never_believed(pool, workdi
 
 def test_volumes_are_sparse_and_of_todays_qcow2(pool):
     """Trap 7"""
-    qcow2 = pool.create(spec("a", capacity=64 * MiB))
+    qcow2 = pool.create(spec("a", format=DiskFormat.QCOW2, capacity=64 * MiB))
     with open(qcow2.path, "rb") as file:
         assert file.read(8) == b"QFI\xfb\x00\x00\x00\x03"
     raw = pool.create(spec("b", format=DiskFormat.RAW, capacity=64 * MiB))

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from millpond.errors import Unsupported
 from millpond.model.formats import DiskFormat
 
 
@@ -52,10 +53,27 @@ class PoolCapabilities:
     sparse: bool = False
     """A new volume takes no space and reads as zeros. Elsewhere it takes all of it at once, and
     what was there before must be wiped: it is another server's."""
+    uploads: bool = False
+    """Content can be written to a volume through libvirt."""
     volume_disks: bool = False
     """A domain may name its volumes by ``<disk type='volume'>``."""
     remote: bool = False
     """Served by others, who may come later than libvirt or go: it is started when needed."""
+
+    def refuse(self, spec: VolumeSpec, pool: str) -> None:
+        """Raise what such a pool cannot do; libvirt would do something else and say nothing."""
+        if spec.format not in self.formats:
+            kept = ", ".join(sorted(self.formats))
+            raise Unsupported(f"a {spec.format} volume", f"pool {pool} keeps {kept}")
+        if spec.backing and not self.overlays:
+            raise Unsupported("an overlay", f"pool {pool} has none")
+
+    def refuse_source(self, source: Volume, pool: str) -> None:
+        if source.pool != pool and not self.copies_across_pools:
+            raise Unsupported(
+                f"a copy of {source.pool}/{source.name}",
+                f"pool {pool} copies only its own volumes",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,6 +89,7 @@ class LibvirtPool:
         return RbdSource(access=self.ceph, image=name)
 
     def create(self, spec: VolumeSpec) -> Volume:
+        self.capabilities.refuse(spec, self.name)
         xml = self._wanted(spec)
         with self._creating(spec, "making") as pool, undo_on_failure() as undo:
             made = validated_volume(lambda flags: pool.createXML(xml, flags))
@@ -98,6 +99,8 @@ class LibvirtPool:
             return self._volume(made.XMLDesc(0))
 
     def create_from(self, spec: VolumeSpec, source: Volume) -> Volume:
+        self.capabilities.refuse(spec, self.name)
+        self.capabilities.refuse_source(source, self.name)
         xml = self._wanted(spec)
         with self._creating(spec, f"copying {source.name} to") as pool, undo_on_failure() as undo:
             origin = pool.connect().storagePoolLookupByName(source.pool)
@@ -124,10 +127,15 @@ class LibvirtPool:
                 f"it has {format_size(volume.capacity)} and would lose what lies behind "
                 f"{format_size(capacity)}",
             )
+        # libvirt calls it shrinking if it is less than what the volume takes, and a small RBD
+        # image takes a whole object.
+        wanted = max(capacity, volume.allocation)
         with self._calling(f"growing volume {name}") as pool:
-            pool.storageVolLookupByName(name).resize(capacity, 0)
+            pool.storageVolLookupByName(name).resize(wanted, 0)
 
     def upload(self, name: str, content: bytes) -> None:
+        if not self.capabilities.uploads:
+            raise Unsupported(f"writing to volume {name}", f"pool {self.name} takes no uploads")
         with self._calling(f"writing to volume {name}", slow=True) as pool:
             stream = pool.connect().newStream(0)
             pool.storageVolLookupByName(name).upload(stream, 0, len(content), 0)

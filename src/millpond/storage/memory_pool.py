@@ -11,7 +11,7 @@ from millpond.storage.pool import CAPABILITIES, PoolType
 
 
 class MemoryPool:
-    """Counts a copy's whole capacity as allocated and an empty volume's as nothing."""
+    """Counts a copy's whole capacity as allocated, and an empty volume's where none is sparse."""
 
     def __init__(self, name: str, *, type_: PoolType = PoolType.DIR, size: int = GiB) -> None:
         self.name = name
@@ -37,19 +37,28 @@ class MemoryPool:
         return VolumeSource(pool=self.name, volume=name)
 
     def create(self, spec: VolumeSpec) -> Volume:
-        return self._add(spec, spec.capacity, 0)
+        self.capabilities.refuse(spec, self.name)
+        return self._add(spec, spec.capacity, 0 if self.capabilities.sparse else spec.capacity)
 
     def create_from(self, spec: VolumeSpec, source: Volume) -> Volume:
+        self.capabilities.refuse(spec, self.name)
+        self.capabilities.refuse_source(source, self.name)
         return self._add(spec, max(spec.capacity, source.capacity), source.capacity)
 
     def resize(self, name: str, capacity: int) -> None:
         volume = self.get(name)
+        if not self.capabilities.grows:
+            raise Unsupported(f"growing volume {name}", f"pool {self.name} cannot do it")
         if capacity < volume.capacity:
             raise Unsupported(f"making volume {name} smaller", "what lies behind would be lost")
         self._volumes[name] = replace(volume, capacity=capacity)
 
     def upload(self, name: str, content: bytes) -> None:
-        self._volumes[name] = replace(self.get(name), allocation=len(content))
+        if not self.capabilities.uploads:
+            raise Unsupported(f"writing to volume {name}", f"pool {self.name} takes no uploads")
+        self._volumes[name] = replace(
+            self.get(name), allocation=max(self.get(name).allocation, len(content))
+        )
 
     def delete(self, name: str) -> None:
         if self._volumes.pop(name, None) is None:

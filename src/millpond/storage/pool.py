@@ -48,7 +48,8 @@ class Pool(Protocol):
 
     def create(self, spec: VolumeSpec) -> Volume:
         """An empty volume that reads as zeros, or an overlay of its backing. It may be larger
-        than asked for. Raises VolumeExists."""
+        than asked for. Raises VolumeExists; and Unsupported, as everything here does, for what the
+        capabilities deny."""
         ...
 
     def create_from(self, spec: VolumeSpec, source: Volume) -> Volume:
@@ -57,7 +58,7 @@ class Pool(Protocol):
         ...
 
     def resize(self, name: str, capacity: int) -> None:
-        """Larger only: a smaller capacity raises Unsupported."""
+        """Larger only: a smaller capacity raises Unsupported. It may become larger than asked."""
         ...
 
     def upload(self, name: str, content: bytes) -> None:
@@ -84,10 +85,14 @@ CAPABILITIES: Mapping[PoolType, PoolCapabilities] = {
         copies_across_pools=True,
         grows=True,
         sparse=True,
+        uploads=True,
         volume_disks=True,
     ),
     PoolType.LOGICAL: PoolCapabilities(
-        formats=frozenset({DiskFormat.RAW}), copies_across_pools=True, volume_disks=True
+        formats=frozenset({DiskFormat.RAW}),
+        copies_across_pools=True,
+        uploads=True,
+        volume_disks=True,
     ),
     PoolType.RBD: PoolCapabilities(
         formats=frozenset({DiskFormat.RAW}), clones=True, grows=True, sparse=True, remote=True
