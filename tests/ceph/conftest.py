@@ -60,6 +60,16 @@ def rbd_pool(ceph: Ceph, libvirtd: PrivateLibvirtd) -> Iterator[RbdPool]:
     ceph.remove_pool(name)
 
 
+def rbd_options(ceph: Ceph, access: RbdPool) -> tuple[str, ...]:
+    """Of group [libvirt]."""
+    return (
+        f"images_rbd_pool = {access.name}",
+        f"images_rbd_ceph_conf = {ceph.client_conf(access)}",
+        f"rbd_user = {access.user}",
+        f"rbd_secret_uuid = {access.secret}",
+    )
+
+
 def knows_rbd(connection: libvirt.virConnect) -> bool:
     known = etree.fromstring(connection.getStoragePoolCapabilities())
     return bool(known.xpath("pool[@type='rbd'][@supported='yes']"))

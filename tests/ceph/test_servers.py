@@ -7,6 +7,7 @@ import pytest
 from lxml import etree
 
 from millpond.model.sizes import MiB
+from tests.ceph.conftest import rbd_options
 from tests.support.millpond import Millpond, converted
 
 HEADERS = 64 * 1024
@@ -22,13 +23,8 @@ def mapped(millpond: Millpond, ceph, rbd_pool, micro_guest, workdir) -> Millpond
 
 
 def configure(millpond, ceph, rbd_pool, *lines):
-    rbd = (
-        f"images_rbd_pool = {rbd_pool.name}",
-        f"images_rbd_ceph_conf = {ceph.client_conf(rbd_pool)}",
-        f"rbd_user = {rbd_pool.user}",
-        f"rbd_secret_uuid = {rbd_pool.secret}",
-    )
-    millpond.configure("\n".join(["images_type = qcow2", *rbd, *lines]))
+    options = ("images_type = qcow2", *rbd_options(ceph, rbd_pool), *lines)
+    millpond.configure("\n".join(options))
 
 
 def create(millpond, name, image, *options):

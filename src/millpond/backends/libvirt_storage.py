@@ -71,6 +71,7 @@ class LibvirtStorage:
         return not self._pools.named(disk.pool).capabilities.sparse
 
     def grow(self, disk: Disk, size: int) -> int:
+        _refuse_to_shrink(disk, size)
         pool = self._pools.named(disk.pool)
         if pool.capabilities.grows:
             pool.resize(disk.volume, size)
@@ -131,6 +132,12 @@ def _refuse_too_small(disk: Disk, template: Template) -> None:
     if disk.size < template.virtual_size:
         needed, enough = format_size(template.virtual_size), enough_for(template.virtual_size)
         raise DiskTooSmall(format_size(disk.size), needed, template.image, enough)
+
+
+def _refuse_to_shrink(disk: Disk, size: int) -> None:
+    if size < disk.size:
+        reason = f"it has {format_size(disk.size)}, and what lies behind would be lost"
+        raise Unsupported(f"making {disk.role} {format_size(size)} large", reason)
 
 
 def spec_of(disk: Disk, backing: Backing | None = None) -> VolumeSpec:

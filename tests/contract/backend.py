@@ -1,0 +1,238 @@
+"""What every backend promises, on the real thing.
+
+Each backend runs this suite with its own ``configured``: a Millpond whose images_type it is, and
+the micro guest in its catalogue as ``guest``.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from lxml import etree
+
+from millpond.backends.backend import DiskWanted, ImageBackend
+from millpond.compute import delete, power, resize, spawn
+from millpond.compute.request import ServerRequest
+from millpond.engine import Engine
+from millpond.errors import DiskTooSmall, MillpondError, Unsupported
+from millpond.model.flavor import Flavor
+from millpond.model.formats import Backend, DiskFormat
+from millpond.model.layer import FileSource, RbdSource, VolumeSource
+from millpond.model.names import ServerId
+from millpond.model.server import Content, Disk, TemplateRef
+from millpond.model.sizes import MiB
+from millpond.model.template import Template
+from millpond.records.journal import Moment
+from tests.support.guests import MicroGuest
+from tests.support.millpond import Millpond
+
+SERVER = ServerId("0b8f1c2d-3e4f-4a5b-8c6d-7e8f9a0b1c2d")
+SECONDS = 90
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A backend, with the engine that it belongs to and what its disks are made from."""
+
+    millpond: Millpond
+    engine: Engine
+    backend: ImageBackend
+    guest: MicroGuest
+
+    @property
+    def template(self) -> Template:
+        image = self.engine.catalogue.get("guest")
+        choice = self.engine.settings.libvirt.selection.choose(image.format)
+        return self.engine.templates.fetch_image(image, choice.template_format)
+
+    def planned(self, size: int, *, blank: bool = False) -> Disk:
+        template = None if blank else self.template
+        wanted = DiskWanted(
+            server=SERVER,
+            role="disk",
+            size=size,
+            target="vda",
+            content=Content.DATA if blank else Content.IMAGE,
+            template=template
+            and TemplateRef(pool=template.pool, volume=template.volume, format=template.format),
+        )
+        return self.backend.plan(wanted)
+
+    def made(self, size: int, *, blank: bool = False) -> Disk:
+        planned = self.planned(size, blank=blank)
+        return self.backend.create(planned, None if blank else self.template)
+
+    def content(self, disk: Disk) -> bytes:
+        """What a guest would read."""
+        path = self.millpond.directory / "extracted"
+        path.unlink(missing_ok=True)
+        self.backend.extract(disk, path, DiskFormat.RAW, compress=False)
+        return path.read_bytes()
+
+    def volumes(self) -> set[str]:
+        """Of servers, in every pool of the configuration."""
+        names = self.engine.pool_plan.all()
+        pools = [self.engine.pools.named(name) for name in names]
+        for pool in pools:
+            pool.refresh()
+        return {each.name for pool in pools for each in pool.volumes() if "-" in each.name}
+
+
+def padded(content: bytes, size: int) -> bytes:
+    return content + bytes(size - len(content))
+
+
+class BackendContract:
+    backend: Backend
+    grows_while_running = True
+
+    @pytest.fixture
+    def configured(self) -> Millpond:
+        raise AssertionError("the backend's own tests configure it")
+
+    @pytest.fixture
+    def bench(self, configured, micro_guest) -> Bench:
+        engine = configured.engine()
+        found = engine.host.backends[self.backend]
+        return Bench(configured, engine, found, micro_guest)
+
+    def test_a_disk_holds_what_its_template_holds_and_zeros(self, bench):
+        disk = bench.made(8 * MiB)
+        assert bench.backend.exists(disk)
+        assert disk.size == 8 * MiB
+        assert bench.content(disk) == padded(bench.guest.path.read_bytes(), 8 * MiB)
+
+    def test_an_empty_disk_reads_as_zeros(self, bench):
+        disk = bench.made(8 * MiB, blank=True)
+        assert bench.content(disk) == bytes(8 * MiB)
+
+    def test_a_plan_makes_nothing(self, bench):
+        assert not bench.backend.exists(bench.planned(8 * MiB))
+        assert bench.volumes() == set()
+
+    def test_making_it_twice_is_making_it_once(self, bench):
+        first, second = bench.made(8 * MiB), bench.made(8 * MiB)
+        assert first == second
+        assert len(bench.volumes()) == 1
+
+    def test_a_disk_smaller_than_its_template_is_refused_and_nothing_made(self, bench):
+        with pytest.raises(DiskTooSmall):
+            bench.made(MiB // 2)
+        assert bench.volumes() == set()
+
+    def test_a_disk_grows_and_keeps_its_content(self, bench):
+        disk = bench.made(8 * MiB)
+        before = bench.content(disk)
+        assert bench.backend.grow(disk, 16 * MiB) == 16 * MiB
+        grown = Disk(**{each: getattr(disk, each) for each in Disk.__slots__} | {"size": 16 * MiB})
+        assert bench.content(grown) == padded(before, 16 * MiB)
+
+    def test_no_disk_shrinks(self, bench):
+        disk = bench.made(8 * MiB)
+        with pytest.raises(Unsupported, match="lost"):
+            bench.backend.grow(disk, 4 * MiB)
+        assert len(bench.content(disk)) == 8 * MiB
+
+    def test_deleting_it_twice_is_deleting_it_once(self, bench):
+        disk = bench.made(8 * MiB)
+        bench.backend.delete(disk)
+        bench.backend.delete(disk)
+        assert not bench.backend.exists(disk)
+        assert bench.volumes() == set()
+
+    def test_the_chain_is_what_the_record_says(self, bench):
+        disk = bench.made(8 * MiB)
+        top, *below = bench.backend.chain(disk)
+        assert top.format is disk.format
+        match top.source:
+            case VolumeSource(pool=pool, volume=volume):
+                assert (pool, volume) == (disk.pool, disk.volume)
+            case RbdSource(image=image):
+                assert image == disk.volume
+            case FileSource():
+                raise AssertionError("a volume of a pool has a name, not a path")
+        assert [each.format for each in below] == (
+            [disk.template.format] if disk.overlay and disk.template else []
+        )
+
+    def server(self, bench, **flavor: int):
+        engine = bench.engine
+        request = ServerRequest(
+            name="web",
+            image=engine.catalogue.get("guest"),
+            flavor=Flavor(memory=32 * MiB, **flavor),
+        )
+        return spawn.create(engine.host, request)
+
+    def test_a_guest_boots_and_finds_its_bytes_again(self, bench, connection):
+        made = self.server(bench, disk=8 * MiB)
+        assert bench.guest.marker in bench.millpond.wait_for_console(made.id, "READY", SECONDS)
+        power.reboot(bench.engine.host, made, patience=0)
+        bench.millpond.wait_for_console(made.id, "BOOTS 0002", SECONDS)
+        self.xml_equals_the_record(bench, connection, made)
+        delete.delete(bench.engine.host, made)
+        assert bench.volumes() == set()
+
+    def xml_equals_the_record(self, bench, connection, server) -> None:
+        """Formats and chains are stated to their end: nothing is probed."""
+        xml = etree.fromstring(connection.lookupByUUIDString(server.id).XMLDesc())
+        found = xml.find("devices/disk")
+        (disk,) = bench.engine.server(server.id).disks
+        assert found.find("driver").get("type") == disk.format
+        assert bench.engine.pools.named(disk.pool).get(disk.volume).capacity == disk.size
+        layer = found.find("backingStore")
+        if disk.overlay:
+            assert layer.find("format").get("type") == disk.template.format
+            assert layer.find("source").get("volume") == disk.template.volume
+            layer = layer.find("backingStore")
+        assert layer is None or len(layer) == 0
+
+    def test_a_snapshot_boots(self, bench):
+        made = self.server(bench)
+        bench.millpond.wait_for_console(made.id, "READY", SECONDS)
+        host = bench.engine.host
+        power.stop(host, made, patience=0)
+        bench.millpond.ok("server", "snapshot", "web", "copy", "--compress")
+        delete.delete(host, made)
+        copied = ServerRequest(
+            name="copy",
+            image=bench.engine.catalogue.get("copy"),
+            flavor=Flavor(memory=32 * MiB),
+        )
+        again = spawn.create(host, copied)
+        bench.millpond.wait_for_console(again.id, "BOOTS 0002", SECONDS)
+
+    @pytest.mark.parametrize("step", ["disks", "domain", "start"])
+    def test_a_failure_at_any_step_leaves_nothing(self, bench, connection, step):
+        def fail(*where: object) -> None:
+            if where == ("create", step, Moment.END):
+                raise MillpondError
+
+        engine = Engine.load([bench.millpond.config], fail)
+        failing = Bench(bench.millpond, engine, bench.backend, bench.guest)
+        with pytest.raises(MillpondError):
+            self.server(failing)
+        assert bench.volumes() == set()
+        assert connection.listAllDomains() == []
+        assert engine.records.all() == []
+
+    def test_a_running_server_s_disk_grows_or_says_why_not(self, bench, connection):
+        made = self.server(bench, disk=8 * MiB)
+        bench.millpond.wait_for_console(made.id, "READY", SECONDS)
+        if self.grows_while_running:
+            resize.grow(bench.engine.host, made, "disk", 16 * MiB)
+            assert bench.engine.server("web").disks[0].size == 16 * MiB
+        else:
+            with pytest.raises(Unsupported) as refusal:
+                resize.grow(bench.engine.host, made, "disk", 16 * MiB)
+            assert "stop" in refusal.value.advice
+            assert bench.engine.server("web").disks[0].size == 8 * MiB
+        with pytest.raises(Unsupported, match="lost"):
+            resize.grow(bench.engine.host, made, "disk", MiB)
+
+
+def configure(millpond: Millpond, guest: Path, *lines: str) -> Millpond:
+    """The micro guest in the catalogue of a Millpond with these options."""
+    millpond.configure("\n".join(lines))
+    millpond.ok("image", "add", guest, "--name", "guest")
+    return millpond
