@@ -165,14 +165,16 @@ class Engine:
         )
 
     def server(self, name_or_id: str) -> Server:
-        """By id (also if another's record is damaged), by name, or by the beginning of an id."""
+        """By id, by name, or by the beginning of an id; also if another's record is damaged."""
         if found_by_id := self.records.find(ServerId(name_or_id)):
             return found_by_id
-        servers = self.records.all()
+        servers, damaged = self.records.readable()
         exact = [each for each in servers if name_or_id in (each.name, each.id)]
         found = exact or [each for each in servers if each.id.startswith(name_or_id)]
         if len(found) > 1:
             raise Ambiguous("server", name_or_id, tuple(each.id for each in found))
+        if not found and damaged:
+            raise damaged[0]
         if not found or not name_or_id:
             raise ServerNotFound(name_or_id)
         return found[0]

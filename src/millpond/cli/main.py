@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from millpond import __version__
+from millpond.cli.complaint import complain
 from millpond.cli.invocation import Invocation
 from millpond.errors import MillpondError
 
@@ -73,7 +74,7 @@ def main() -> None:
     try:
         app(prog_name="millpond")
     except MillpondError as error:
-        _complain(str(error), error.advice)
+        complain(error)
         sys.exit(error.exit_code)
 
 
@@ -106,14 +107,6 @@ def loaded(name: str, words: list[str]) -> typer.Typer | Callable[..., None]:
         if parent == name and (word in words or siblings.isdisjoint(words)):
             importlib.import_module(alone)
     return verb
-
-
-def _complain(message: str, hint: str) -> None:
-    lines = message.splitlines() or [""]
-    for line in lines:
-        print(f"millpond: {line}", file=sys.stderr)
-    if hint:
-        print(f"  hint: {hint}", file=sys.stderr)
 
 
 def _log(verbose: int) -> None:

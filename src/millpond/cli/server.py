@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from millpond.cli import console as terminal
+from millpond.cli.complaint import complain
 from millpond.cli.output import as_json, details, table
 from millpond.compute import data_disks, directory, power
 from millpond.compute import delete as deleting
@@ -33,8 +34,10 @@ PATIENCE = 60.0
 def list_(ctx: typer.Context, json: Json = False) -> None:
     """List all servers."""
     engine = Engine.load(ctx.obj.config_files)
-    servers = engine.records.all()
+    servers, damaged = engine.records.readable()
     states = statuses(servers, engine.records, engine.domains)
+    for each in damaged:
+        complain(each)
     if json:
         print(as_json([_described(each, states[each.id]) for each in servers]))
         return
@@ -198,10 +201,10 @@ def _networks(server: Server) -> str:
 
 
 def _disk_line(disk: Disk) -> str:
-    line = f"{format_size(disk.size)} {disk.format}: {disk.pool}/{disk.volume}"
+    line = f"{format_size(disk.size)} {disk.format} by {disk.backend}: {disk.pool}/{disk.volume}"
     if disk.template is None:
         return line
-    how = "standing on" if disk.overlay else "copied from"
+    how = "standing on" if disk.overlay else "made from"
     return f"{line}, {how} {disk.template.pool}/{disk.template.volume} ({disk.template.format})"
 
 

@@ -29,7 +29,7 @@ def state_directory(engine: Engine) -> Iterator[Finding]:
 
 
 def damaged(engine: Engine) -> Iterator[Finding]:
-    found = list(engine.records.damaged())
+    servers, found = engine.records.readable()
     for each in found:
         yield problem(
             str(each),
@@ -38,7 +38,7 @@ def damaged(engine: Engine) -> Iterator[Finding]:
         )
     yield from _of_another_machine(engine)
     if not found:
-        yield ok(f"{counted(len(engine.records.all()), 'server')} on record")
+        yield ok(f"{counted(len(servers), 'server')} on record")
 
 
 def _of_another_machine(engine: Engine) -> Iterator[Finding]:

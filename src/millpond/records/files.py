@@ -51,16 +51,22 @@ class FileRecords:
         return self._find_at(self._path(id)) if "/" not in id else None
 
     def all(self) -> list[Server]:
-        found = [server for path in self._paths() if (server := self._find_at(path))]
-        return sorted(found, key=lambda server: (server.name, server.id))
+        servers, damaged = self.readable()
+        if damaged:
+            raise damaged[0]
+        return servers
 
-    def damaged(self) -> Iterator[DamagedRecord]:
-        """What ``all`` would fail on, one by one."""
+    def readable(self) -> tuple[list[Server], list[DamagedRecord]]:
+        """For showing and finding: the servers whose records can be read, and what is wrong with
+        the others. Whoever decides by what is *not* there asks for all."""
+        servers, damaged = [], []
         for path in self._paths():
             try:
-                self._find_at(path)
+                if server := self._find_at(path):
+                    servers.append(server)
             except DamagedRecord as error:
-                yield error
+                damaged.append(error)
+        return sorted(servers, key=lambda server: (server.name, server.id)), damaged
 
     def put(self, server: Server) -> None:
         self._write(self._path(server.id), server)
