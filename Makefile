@@ -12,10 +12,10 @@ AS_ROOT := sudo env HOME="$(HOME)" PYTHONDONTWRITEBYTECODE=1 \
 endif
 
 .NOTPARALLEL: # the machine is prepared before anything else
-.PHONY: help demo demo-clean test test-lvm test-ceph test-full check guests docs setup venv clean
+.PHONY: help demo demo-clean test test-lvm test-ceph test-services test-full check guests docs setup venv clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: setup guests ## prepare this machine, then boot qcow2, raw and vmdk images
 	$(AS_ROOT) $(PYTHON) tools/demo
@@ -34,8 +34,12 @@ test-ceph: setup guests ## RBD, on a Ceph cluster of its own
 	@tools/setup ceph-packages
 	$(AS_ROOT) env MILLPOND_TEST_FULL=1 $(PYTHON) -m pytest --durations=10 tests/ceph $(PYTEST_ARGS)
 
-test-full: setup guests test-lvm ## everything, with LVM and Ceph
-	@tools/setup ceph-packages
+test-services: setup guests ## Glance, Cinder and an iSCSI target, the real ones
+	@tools/setup ceph-packages openstack-packages
+	$(AS_ROOT) env MILLPOND_TEST_FULL=1 $(PYTHON) -m pytest --durations=10 tests/services $(PYTEST_ARGS)
+
+test-full: setup guests test-lvm ## everything, with LVM, Ceph and the services
+	@tools/setup ceph-packages openstack-packages
 	$(AS_ROOT) env MILLPOND_TEST_FULL=1 $(PYTHON) -m pytest --durations=25 $(PYTEST_ARGS)
 
 check: venv ## linters, types, architecture, unit and contract tests: quick

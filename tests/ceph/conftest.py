@@ -1,46 +1,18 @@
-"""A cluster, and pools of it that the private libvirtd may use."""
+"""Pools of the cluster that the private libvirtd may use."""
 
 import base64
-import os
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import libvirt
 import pytest
 from lxml import etree
 from lxml.builder import E
 
-from tests.support.ceph import Ceph, RbdPool, reason_to_skip
+from tests.support.ceph import Ceph, RbdPool
 from tests.support.libvirtd import PrivateLibvirtd
 
 RBD_PACKAGE = "libvirt-daemon-driver-storage-rbd"
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Until there is a backend on it, the cluster is started by make test-ceph alone."""
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent) and not os.environ.get(
-            "MILLPOND_TEST_FULL"
-        ):
-            item.add_marker(pytest.mark.skip(reason="Ceph is tested by itself: make test-ceph"))
-
-
-@pytest.fixture(scope="session")
-def ceph(session_directory: Path) -> Iterator[Ceph]:
-    """One cluster for the session; a test that stopped it leaves it running for the next."""
-    if reason := reason_to_skip():
-        pytest.skip(reason)
-    with Ceph(session_directory / "ceph") as cluster:
-        yield cluster
-
-
-@pytest.fixture(autouse=True)
-def _restarted_ceph(request: pytest.FixtureRequest) -> Iterator[None]:
-    # Before libvirtd is cleared, which would wait for a cluster that does not answer.
-    yield
-    if "ceph" in request.fixturenames:
-        request.getfixturevalue("ceph").start()
 
 
 @pytest.fixture

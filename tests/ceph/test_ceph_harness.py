@@ -1,7 +1,6 @@
 """The cluster itself: what every other test with Ceph takes for granted."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from lxml.builder import E, ElementMaker
 
 from tests.support.ceph import Ceph, RbdPool
 from tests.support.guests import MicroGuest
+from tests.support.loopback import listening
 from tests.support.session import remove_dead_sessions
 from tests.support.waiting import wait_for
 
@@ -102,10 +102,8 @@ def exists(pid: int) -> bool:
 
 
 def test_the_cluster_listens_on_the_loopback_only(ceph: Ceph) -> None:
-    listing = subprocess.run(["ss", "-Htlnp"], capture_output=True, text=True, check=True).stdout
-    pids = "|".join(map(str, ceph.pids))
-    ours = [line.split()[3] for line in listing.splitlines() if re.search(f"pid=({pids}),", line)]
-    assert {f"{host}:{port}" for host, port in ceph.monitors} < set(ours)
+    ours = listening(ceph.pids)
+    assert {f"{host}:{port}" for host, port in ceph.monitors} < ours
     assert {address.rpartition(":")[0] for address in ours} == {"127.0.0.1"}
 
 

@@ -8,7 +8,6 @@ import base64
 import contextlib
 import json
 import os
-import random
 import shutil
 import signal
 import socket
@@ -16,11 +15,12 @@ import struct
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from tests.support.ini import ini
+from tests.support.loopback import ADDRESS, free_port
 from tests.support.namespace import HostNamespaces
 from tests.support.processes import Daemon
 from tests.support.waiting import wait_for
@@ -33,11 +33,6 @@ _PROGRAMS = ("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "rados", "rbd", "monmap
 
 _MIB = 1024**2
 _GIB = 1024**3
-
-_ADDRESS = "127.0.0.1"
-# Linux takes the ports of outgoing connections from 32768 on (ip_local_port_range), so none of
-# these has gone to a stranger when a stopped cluster starts again.
-_PORTS = range(20000, 32000)
 
 # 6 s for the first start, 3 s for later ones, half a second to stop; the machine may be busy.
 _START_SECONDS = 60
@@ -91,7 +86,7 @@ class Ceph:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._fsid = uuid.uuid4()
-        self._port = _free_port()
+        self._port = free_port()
         self._host = HostNamespaces(directory, name="ceph", network=None)
         self._daemons: dict[str, Daemon] = {}
 
@@ -113,7 +108,7 @@ class Ceph:
 
     @property
     def monitors(self) -> tuple[tuple[str, int], ...]:
-        return ((_ADDRESS, self._port),)
+        return ((ADDRESS, self._port),)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -163,8 +158,17 @@ class Ceph:
         keyring.touch(mode=0o600)
         keyring.write_text(self._run("ceph", "auth", "get", f"client.{access.user}"))
         settings = self._client_settings()["global"]
-        conf.write_text(_ini({"global": settings, f"client.{access.user}": {"keyring": keyring}}))
+        conf.write_text(ini({"global": settings, f"client.{access.user}": {"keyring": keyring}}))
         return conf
+
+    def make_client(self, directory: Path, user: str, *pools: str) -> None:
+        """What client.`user` keeps in /etc/ceph: where the monitor is, and the key."""
+        directory.mkdir(exist_ok=True)
+        key = self.make_user(user, *pools)
+        (directory / "ceph.conf").write_text(ini({"global": self._client_settings()["global"]}))
+        keyring = directory / f"ceph.client.{user}.keyring"
+        keyring.touch(mode=0o600)
+        keyring.write_text(ini({f"client.{user}": {"key": key}}))
 
     def rbd(self, *words: str) -> str:
         """Run rbd as client.admin and return what it printed; a failing one raises."""
@@ -190,9 +194,9 @@ class Ceph:
             self._data(kind).mkdir(parents=True)
         self._mgr_modules.mkdir()
         self._keyring.touch(mode=0o600)
-        self._keyring.write_text(_ini({name: _entry(name) for name in _ALLOWED}))
-        self.conf.write_text(_ini(self._client_settings()))
-        self._daemon_conf.write_text(_ini({"global": self._daemon_settings()}))
+        self._keyring.write_text(ini({name: _entry(name) for name in _ALLOWED}))
+        self.conf.write_text(ini(self._client_settings()))
+        self._daemon_conf.write_text(ini({"global": self._daemon_settings()}))
         self._make_monitor()
         self._spawn("mon")
         self._await("mon")
@@ -202,7 +206,7 @@ class Ceph:
         monmap = str(self.directory / "monmap")
         self._host.run(
             *("monmaptool", "--create", "--fsid", str(self._fsid)),
-            *("--addv", _DAEMONS["mon"], f"[v2:{_ADDRESS}:{self._port}]", monmap),
+            *("--addv", _DAEMONS["mon"], f"[v2:{ADDRESS}:{self._port}]", monmap),
         )
         self._host.run(*self._daemon_command("mon"), "--mkfs", "--monmap", monmap)
 
@@ -212,14 +216,14 @@ class Ceph:
         self._ceph("osd", "new", osd_uuid, _DAEMONS["osd"])
 
     def _client_settings(self) -> dict[str, dict[str, object]]:
-        where = {"fsid": self._fsid, "mon host": f"v2:{_ADDRESS}:{self._port}"}
+        where = {"fsid": self._fsid, "mon host": f"v2:{ADDRESS}:{self._port}"}
         return {"global": where, "client.admin": {"keyring": self._keyring}}
 
     def _daemon_settings(self) -> dict[str, object]:
         return {
             **self._client_settings()["global"],
-            "public addr": _ADDRESS,
-            "cluster addr": _ADDRESS,
+            "public addr": ADDRESS,
+            "cluster addr": ADDRESS,
             "keyring": self._keyring,
             **{f"{kind} data": self._data(kind) for kind in _DAEMONS},
             "run dir": self.directory / "run",
@@ -319,14 +323,6 @@ def _qemu_knows_rbd() -> bool:
     return "Unknown driver" not in subprocess.run(words, capture_output=True, text=True).stderr
 
 
-def _free_port() -> int:
-    while True:
-        port = random.choice(_PORTS)
-        with socket.socket() as attempt, contextlib.suppress(OSError):
-            attempt.bind((_ADDRESS, port))
-            return port
-
-
 def _entry(name: str) -> dict[str, object]:
     """A user's part of a keyring."""
     caps = {f"caps {service}": f'"{cap}"' for service, cap in _ALLOWED[name].items()}
@@ -338,14 +334,6 @@ def _new_key() -> str:
     secret = os.urandom(16)
     head = struct.pack("<HIIH", 1, int(time.time()), 0, len(secret))
     return base64.b64encode(head + secret).decode()
-
-
-def _ini(sections: Mapping[str, Mapping[str, object]]) -> str:
-    return "\n".join(
-        line
-        for name, settings in sections.items()
-        for line in (f"[{name}]", *(f"{key} = {value}" for key, value in settings.items()), "")
-    )
 
 
 def _ask(path: Path, question: str) -> Any:

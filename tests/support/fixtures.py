@@ -14,7 +14,9 @@ from pathlib import Path
 import libvirt
 import pytest
 
+from tests.support import ceph as ceph_support
 from tests.support import session
+from tests.support.ceph import Ceph
 from tests.support.guests import MicroGuest, build_micro_guest
 from tests.support.libvirtd import PrivateLibvirtd, reason_to_skip
 from tests.support.loopfs import (
@@ -26,14 +28,24 @@ from tests.support.loopfs import (
 )
 from tests.support.millpond import Millpond
 
+_TESTS = Path(__file__).parents[1]
+
+# Services that no backend needs yet are started by their own commands, and by make test-full.
+_BY_THEMSELVES = {
+    _TESTS / "ceph": "Ceph is tested by itself: make test-ceph",
+    _TESTS / "services": "OpenStack's services are tested by themselves: make test-services",
+}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if os.environ.get("MILLPOND_TEST_FULL"):
         return
-    later = pytest.mark.skip(reason="one of the long matrices: make test-full")
     for item in items:
         if item.get_closest_marker("full"):
-            item.add_marker(later)
+            item.add_marker(pytest.mark.skip(reason="one of the long matrices: make test-full"))
+        for directory, reason in _BY_THEMSELVES.items():
+            if item.path.is_relative_to(directory):
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(scope="session")
@@ -98,6 +110,24 @@ def _cleared_libvirtd(request: pytest.FixtureRequest) -> Iterator[None]:
 def micro_guest(session_directory: Path) -> MicroGuest:
     """Do not boot it: copy it, or make overlays of it."""
     return build_micro_guest(session_directory / "micro.raw", marker="MILLPOND")
+
+
+@pytest.fixture(scope="session")
+def ceph(session_directory: Path) -> Iterator[Ceph]:
+    """One cluster for the session; a test that stopped it leaves it running for the next."""
+    if reason := ceph_support.reason_to_skip():
+        pytest.skip(reason)
+    with Ceph(session_directory / "ceph") as cluster:
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def _restarted_ceph(request: pytest.FixtureRequest) -> Iterator[None]:
+    # Before libvirtd is cleared, which would wait for a cluster that does not answer.
+    request.getfixturevalue("_cleared_libvirtd")
+    yield
+    if "ceph" in request.fixturenames:
+        request.getfixturevalue("ceph").start()
 
 
 @pytest.fixture

@@ -90,11 +90,15 @@ def _mkfs_or_skip(kind: FilesystemKind) -> tuple[str, ...]:
     found = shutil.which(program)
     if found is None:
         pytest.skip(f"{program} is missing: apt-get install {_PACKAGE[kind]}")
+    skip_unless_kernel_has(kind)
+    return found, *options
+
+
+def skip_unless_kernel_has(kind: str) -> None:
     if kind not in Path("/proc/filesystems").read_text().split():
         done = subprocess.run(["modprobe", kind], capture_output=True)
         if done.returncode:
             pytest.skip(f"this kernel has no {kind}: modprobe {kind}")
-    return found, *options
 
 
 def _attach_or_skip(backing: Path) -> Path:

@@ -75,6 +75,11 @@ class HostNamespaces:
         except OSError:
             return False
 
+    def clear(self) -> None:
+        """End every process that was started in here; the host stays."""
+        holder = self._holder.pid if self._holder else None
+        end_processes(lambda pid: pid != holder and self.holds(pid))
+
     def close(self) -> None:
         """End every process in here; the mounts go with the last one."""
         if self._holder is None:

@@ -31,15 +31,16 @@ cpio                    cpio                  builds the Linux guest
 xz-utils                xz                    unpacks kernel modules for the Linux guest
 '
 
+# Of a list like the one above, as of those of other stages.
 package_names() {
-    awk 'NF { print $1 }' <<<"$PACKAGES"
+    awk 'NF { print $1 }' <<<"$1"
 }
 
 missing_packages() {
     # shellcheck disable=SC2016 # dpkg-query's own placeholders
     # dpkg-query fails when it does not know one of the names; what it knows it prints all the same.
-    comm -23 <(package_names | sort) \
-        <({ package_names | xargs dpkg-query -W -f '${db:Status-Status} ${Package}\n' 2>/dev/null || true; } |
+    comm -23 <(package_names "$1" | sort) \
+        <({ package_names "$1" | xargs dpkg-query -W -f '${db:Status-Status} ${Package}\n' 2>/dev/null || true; } |
             awk '$1 == "installed" { print $2 }' | sort -u)
 }
 
@@ -76,14 +77,20 @@ check_commands() {
     [[ ${#missing[@]} -eq 0 ]] || $DRY_RUN || fail "these commands are missing: ${missing[*]}."
 }
 
-stage_packages() {
+# install_missing_packages LIST [PURPOSE]
+install_missing_packages() {
     local missing
-    if ! have apt-get; then
-        check_commands
-        return
-    fi
-    mapfile -t missing < <(missing_packages)
+    mapfile -t missing < <(missing_packages "$1")
     if [[ ${#missing[@]} -gt 0 ]]; then
-        change "refresh the package lists and install packages: ${missing[*]}" install_packages "${missing[@]}"
+        change "refresh the package lists and install packages${2:+ $2}: ${missing[*]}" \
+            install_packages "${missing[@]}"
+    fi
+}
+
+stage_packages() {
+    if have apt-get; then
+        install_missing_packages "$PACKAGES"
+    else
+        check_commands
     fi
 }

@@ -25,11 +25,21 @@ venv_recipe() {
     cd "$REPOSITORY" && sha256sum uv.lock pyproject.toml
 }
 
-sync_venv() {
+ensure_uv() {
+    if [[ $("$MILLPOND_CACHE/uv/bin/uv" --version 2>/dev/null) != "uv $UV_VERSION "* ]]; then
+        change "install uv $UV_VERSION into $MILLPOND_CACHE/uv" install_uv "$1"
+    fi
+}
+
+run_uv() {
     # The system's certificates rather than uv's own, and never a Python from elsewhere.
     env -u VIRTUAL_ENV UV_SYSTEM_CERTS=true UV_PYTHON_DOWNLOADS=never \
         UV_CACHE_DIR="${UV_CACHE_DIR:-$MILLPOND_CACHE/uv-cache}" UV_PROJECT_ENVIRONMENT="$REPOSITORY/.venv" \
-        "$MILLPOND_CACHE/uv/bin/uv" sync --quiet --frozen --project "$REPOSITORY" --python "$1"
+        "$MILLPOND_CACHE/uv/bin/uv" "$@"
+}
+
+sync_venv() {
+    run_uv sync --quiet --frozen --project "$REPOSITORY" --python "$1"
 }
 
 stage_venv() {
@@ -42,9 +52,7 @@ stage_venv() {
     fi
     recipe=$(venv_recipe "$python")
     if [[ -x $REPOSITORY/.venv/bin/python && $(cat "$stamp" 2>/dev/null) == "$recipe" ]]; then return; fi
-    if [[ $("$MILLPOND_CACHE/uv/bin/uv" --version 2>/dev/null) != "uv $UV_VERSION "* ]]; then
-        change "install uv $UV_VERSION into $MILLPOND_CACHE/uv" install_uv "$python"
-    fi
+    ensure_uv "$python"
     change "install the Python packages of uv.lock into .venv (downloads are kept in $MILLPOND_CACHE/uv-cache)" \
         sync_venv "$python"
     $DRY_RUN || printf '%s\n' "$recipe" >"$stamp"

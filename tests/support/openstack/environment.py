@@ -1,0 +1,35 @@
+"""The environment with OpenStack's services, which tools/setup makes from a lock file."""
+
+import hashlib
+import os
+from pathlib import Path
+
+_REPOSITORY = Path(__file__).parents[3]
+_LOCK = _REPOSITORY / "tools/openstack/requirements.txt"
+_INSTALL = "tools/setup openstack-packages"
+
+
+def reason_to_skip() -> str | None:
+    """Why no service can run here, with the command that would change that."""
+    if not (_environment() / "complete").exists():
+        return f"OpenStack's services are not in {_environment()}: {_INSTALL}"
+    if not tgt("tgtd").exists():
+        return f"there is no {tgt('tgtd')}: {_INSTALL}"
+    return None
+
+
+def python() -> Path:
+    return _environment() / "bin/python"
+
+
+def tgt(program: str) -> Path:
+    """Debian's tgt is unpacked there and not installed, or it would serve the whole network."""
+    return _cache() / "tgt/usr/sbin" / program
+
+
+def _environment() -> Path:
+    return _cache() / hashlib.sha256(_LOCK.read_bytes()).hexdigest()[:16]
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("MILLPOND_CACHE", Path.home() / ".cache/millpond")) / "openstack"

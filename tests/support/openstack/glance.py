@@ -1,0 +1,138 @@
+"""A real Glance with images in files and, beside a Cinder, in volumes and in Ceph."""
+
+import functools
+from pathlib import Path
+
+from openstack.exceptions import raise_from_response
+from openstack.image.v2._proxy import Proxy
+from openstack.image.v2.image import Image
+
+from tests.support.ini import ini
+from tests.support.openstack.cinder import Cinder
+from tests.support.openstack.service import Api, connect
+
+POOL = "images"
+USER = "glance"
+
+# The stores, which stand in locations, too: cinder://volumes/…
+FILES = "files"
+VOLUMES = "volumes"
+RBD = "rbd"
+
+# Its usual pipeline without keystonemiddleware, for which programs/loopback_wsgi.py stands in.
+_PASTE = {
+    "pipeline:glance-api": {"pipeline": "version_negotiation context root"},
+    "filter:version_negotiation": {
+        "paste.filter_factory": (
+            "glance.api.middleware.version_negotiation:VersionNegotiationFilter.factory"
+        )
+    },
+    "filter:context": {
+        "paste.filter_factory": "glance.api.middleware.context:ContextMiddleware.factory"
+    },
+    "composite:root": {
+        "paste.composite_factory": "glance.api:root_app_factory",
+        "/": "versions",
+        "/v2": "v2",
+    },
+    "app:versions": {"paste.app_factory": "glance.api.versions:create_resource"},
+    "app:v2": {"paste.app_factory": "glance.api.v2.router:API.factory"},
+}
+
+
+class Glance(Api):
+    """With the store FILES, and beside a Cinder also with VOLUMES and, in its Ceph, RBD."""
+
+    def __init__(self, directory: Path, *, cinder: Cinder | None = None) -> None:
+        super().__init__(directory)
+        self._cinder = cinder
+
+    @functools.cached_property
+    def api(self) -> Proxy:
+        api = connect(image=self.url).image
+        assert isinstance(api, Proxy)
+        return api
+
+    @property
+    def files(self) -> Path:
+        """Where the store FILES keeps its images, each under its id."""
+        return self._make_directory("images")
+
+    def upload(self, path: Path, disk_format: str, store: str = FILES) -> Image:
+        """A new image, named after the file."""
+        made = self.api.create_image(
+            path.name, disk_format=disk_format, container_format="bare", allow_duplicates=True
+        )
+        # The SDK's own upload knows no stores, and Glance wants the size for a volume.
+        headers = {
+            "Content-Type": "application/octet-stream",
+            "X-Image-Meta-Store": store,
+            "X-OpenStack-Image-Size": str(path.stat().st_size),
+        }
+        with path.open("rb") as content:
+            answer = self.api.put(f"/images/{made.id}/file", data=content, headers=headers)
+        raise_from_response(answer)
+        return self.api.get_image(made)
+
+    def _configure(self) -> None:
+        if self._cinder:
+            self._configure_ceph(self._cinder)
+        self._paste.write_text(ini(_PASTE))
+        (self._etc / "glance-api.conf").write_text(ini(self._settings()))
+
+    def _configure_ceph(self, cinder: Cinder) -> None:
+        etc_ceph = self._make_directory("ceph")
+        cinder.ceph.make_pool(POOL)
+        cinder.ceph.make_client(etc_ceph, USER, POOL)
+        cinder.allow_access_to_volumes(etc_ceph)
+        self._host.run("mount", "--bind", str(etc_ceph), "/etc/ceph")
+        cinder.nfs.offer_to(self._host)
+
+    def _settings(self) -> dict[str, dict[str, object]]:
+        stores: dict[str, dict[str, object]] = {FILES: {"filesystem_store_datadir": self.files}}
+        kinds = {FILES: "file"}
+        if self._cinder:
+            stores |= self._stores_beside(self._cinder)
+            kinds |= {VOLUMES: "cinder", RBD: "rbd"}
+        return {
+            "DEFAULT": {
+                "enabled_backends": ", ".join(f"{name}:{kind}" for name, kind in kinds.items()),
+                "show_image_direct_url": True,
+                "show_multiple_locations": True,
+                "worker_self_reference_url": self.url,
+            },
+            "database": {"connection": f"sqlite:///{self._etc}/glance.sqlite"},
+            "glance_store": {"default_backend": FILES},
+            "oslo_concurrency": {"lock_path": self._make_directory("locks")},
+            "paste_deploy": {"config_file": self._paste},
+            "os_glance_staging_store": {
+                "filesystem_store_datadir": self._make_directory("staging")
+            },
+            "os_glance_tasks_store": {"filesystem_store_datadir": self._make_directory("tasks")},
+            **stores,
+        }
+
+    def _stores_beside(self, cinder: Cinder) -> dict[str, dict[str, object]]:
+        return {
+            # No volume type: without a user of its own in Keystone it cannot ask for one.
+            VOLUMES: {
+                "cinder_endpoint_template": cinder.url,
+                "cinder_mount_point_base": self._make_directory("mnt"),
+            },
+            RBD: {
+                "rbd_store_pool": POOL,
+                "rbd_store_user": USER,
+                "rbd_store_ceph_conf": "/etc/ceph/ceph.conf",
+            },
+        }
+
+    def _command(self) -> list[str]:
+        return self._program("glance_api.py", self._etc)
+
+    @property
+    def _etc(self) -> Path:
+        return self._make_directory("glance")
+
+    @property
+    def _paste(self) -> Path:
+        return self._etc / "paste.ini"

@@ -1,0 +1,24 @@
+"""glance-api in one process: `python glance_api.py DIRECTORY PORT`, with glance-api.conf there."""
+
+import os
+import sys
+
+import os_brick.privileged
+from glance.cmd.manage import DbCommands
+from glance.common import wsgi_app
+from loopback_wsgi import serve
+from oslo_config import cfg
+
+
+def main(directory: str, port: str) -> None:
+    # We are root, so what needs root needs no process of its own.
+    os_brick.privileged.default.set_client_mode(False)
+    os.environ["OS_GLANCE_CONFIG_DIR"] = directory
+    if not os.path.exists(f"{directory}/glance.sqlite"):
+        cfg.CONF([], project="glance", default_config_files=[f"{directory}/glance-api.conf"])
+        DbCommands().sync()
+    serve(wsgi_app.init_app(), port)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

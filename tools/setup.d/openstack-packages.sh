@@ -1,0 +1,66 @@
+# shellcheck shell=bash
+# What the tests with OpenStack's services are made of. The services come from Python's registry into an environment of
+# their own in the cache, named by the checksum of tools/openstack/requirements.txt. Debian's tgt is unpacked beside them
+# and not installed: installed, it would be started, and would listen on every address of this machine.
+readonly OPENSTACK_PACKAGES='
+python3-rbd       lets Cinder and Glance use Ceph; the registry has none
+python3-rados     the same
+qemu-block-extra  lets QEMU use iSCSI targets
+libaio1           for tgt
+libibverbs1       for tgt
+librdmacm1        for tgt
+'
+readonly ENVIRONMENT_KEPT_DAYS=14 # without use; after that the next one removes it
+
+# The environment sees Debian's modules for the two above; for uv they are not there, so it installs all the others.
+make_openstack_environment() {
+    local environment=$1 python=$2 lock
+    mkdir -p "$(dirname "$environment")"
+    exec {lock}>"$environment.lock"
+    flock "$lock" # somebody else may be making it
+    if [[ ! -e $environment/complete ]]; then
+        run_uv venv --quiet --clear --system-site-packages --python "$python" "$environment"
+        run_uv pip install --quiet --compile-bytecode --python "$environment/bin/python" \
+            --requirement "$REPOSITORY/tools/openstack/requirements.txt"
+        touch "$environment/complete"
+    fi
+    exec {lock}>&-
+    find "$(dirname "$environment")" -mindepth 2 -maxdepth 2 -name complete -mtime "+$ENVIRONMENT_KEPT_DAYS" \
+        -printf '%h\0%h.lock\0' | xargs -0 --no-run-if-empty rm -rf
+}
+
+unpack_tgt() {
+    local target=$1 new
+    mkdir -p "$(dirname "$target")"
+    new=$(mktemp -d "$target.XXXXXX")
+    if ! (cd "$new" && apt-get -qq -o APT::Sandbox::User=root download tgt 2>/dev/null); then
+        change "refresh the package lists" apt_get update
+        (cd "$new" && apt-get -qq -o APT::Sandbox::User=root download tgt) || fail "Debian's tgt cannot be downloaded."
+    fi
+    dpkg-deb -x "$new"/tgt_*.deb "$new/root"
+    rm -rf "$target"
+    mv "$new/root" "$target"
+    rm -rf "$new"
+}
+
+stage_openstack_packages() {
+    local python environment tgt=$MILLPOND_CACHE/openstack/tgt
+    if ! have apt-get; then
+        say "there is no apt-get here, so the tests with OpenStack's services are skipped: they run on Debian only."
+        return
+    fi
+    install_missing_packages "$OPENSTACK_PACKAGES" "for the tests with OpenStack's services"
+    python=$(find_python)
+    [[ -n $python ]] || fail "Python 3.11 or newer is missing: run tools/setup packages."
+    environment=$MILLPOND_CACHE/openstack/$(sha256sum "$REPOSITORY/tools/openstack/requirements.txt" | cut -c -16)
+    if [[ ! -e $environment/complete ]]; then
+        ensure_uv "$python"
+        change "install the services of tools/openstack/requirements.txt into $environment" \
+            make_openstack_environment "$environment" "$python"
+    elif ! $DRY_RUN; then
+        touch "$environment/complete"
+    fi
+    if [[ ! -e $tgt ]]; then
+        change "unpack Debian's tgt in $tgt (does not install it)" unpack_tgt "$tgt"
+    fi
+}
