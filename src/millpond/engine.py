@@ -155,8 +155,12 @@ class Engine:
         return found[0]
 
     def image_users(self, image: Image) -> tuple[str, ...]:
-        """Servers that were made from the image."""
-        return tuple(each.name for each in self.records.all() if each.image.id == image.id)
+        """Servers that were made from the image, or are booted with it."""
+        return tuple(
+            server.name
+            for server in self.records.all()
+            if image.id in {each.id for each in server.images.values()}
+        )
 
     def remove_templates(self, image: Image) -> None:
         """Templates of an image that goes. Where none was ever made, no pool is made for it."""
