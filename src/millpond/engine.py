@@ -12,14 +12,13 @@ from millpond import config
 from millpond.backends.backend import ImageBackend
 from millpond.backends.libvirt_storage import LibvirtStorage
 from millpond.backends.rbd_storage import RbdStorage, is_complete
-from millpond.backends.selection import Choice
 from millpond.compute import virtualization
 from millpond.compute.domains import Domains
 from millpond.compute.host import Host
 from millpond.config import Settings, VirtTypeOption
 from millpond.errors import Ambiguous, ServerNotFound
 from millpond.images.catalogue import Catalogue
-from millpond.model.formats import Backend
+from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
 from millpond.model.layer import CephAccess
 from millpond.model.names import ImageId, ServerId, template_name
@@ -180,8 +179,12 @@ class Engine:
         return found[0]
 
     def image_users(self, image: Image) -> tuple[str, ...]:
-        """Servers that were made from the image."""
-        return tuple(each.name for each in self.records.all() if each.image.id == image.id)
+        """Servers that were made from the image, or are booted with it."""
+        return tuple(
+            server.name
+            for server in self.records.all()
+            if image.id in {each.id for each in server.images.values()}
+        )
 
     def remove_templates(self, image: Image) -> None:
         """Templates of an image that goes. Where none was ever made, no pool is made for it."""
@@ -193,10 +196,10 @@ class Engine:
                 if self.settings.libvirt.rbd:
                     self.rbd_storage.forget_template(template.volume)
 
-    def is_prepared(self, image: ImageId, choice: Choice) -> bool:
+    def is_prepared(self, image: ImageId, format: DiskFormat, backend: Backend) -> bool:
         """Whether what disks are made from is there; no pool is made to look for it."""
-        name = template_name(image, choice.template_format)
-        if choice.backend is Backend.RBD:
+        name = template_name(image, format)
+        if backend is Backend.RBD:
             wanted = self._rbd_pool()
             return bool(wanted and wanted.ceph and is_complete(wanted.ceph, name))
         there = Path(self.pool_plan.base.path).is_dir()

@@ -185,13 +185,14 @@ class VolumeExists(Conflict):
 @dataclass(eq=False)
 class ImageInUse(Conflict):
     image: str
-    servers: tuple[str, ...]
+    servers: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
     message = "image {self.image!r} is needed by {self.listed}"
-    hint = "delete those servers first"
+    hint = "remove what needs it first"
 
     @property
     def listed(self) -> str:
-        return ", ".join(self.servers)
+        return ", ".join([*self.servers, *(f"image {each!r}" for each in self.images)])
 
 
 @dataclass(eq=False)

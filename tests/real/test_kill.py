@@ -109,6 +109,26 @@ def test_killed_in_create(millpond, vmdk, connection, step, moment):
     create(millpond, "victim", vmdk)
 
 
+@pytest.mark.parametrize(
+    ("step", "moment"),
+    [
+        pytest.param(*each, marks=() if each == ("disks", Moment.END) else pytest.mark.full)
+        for each in moments("create")
+    ],
+)
+def test_killed_in_create_with_a_kernel(millpond, linux_ami, connection, step, moment):
+    millpond.ok("image", "add", linux_ami.with_suffix(".aki"), "--name", "kernel")
+    millpond.ok("image", "add", linux_ami, "--name", "ami", "--property", "kernel_id=kernel")
+    killed(millpond, "create", step, moment, "create", "victim", "ami")
+    assert listed(millpond) == {"victim": f"interrupted (create: {step})"}
+    code, message = millpond.fails("image", "remove", "kernel", "ami")
+    assert (code, "is needed by victim" in message) == (4, True)
+    millpond.ok("doctor", "--mend")
+    assert listed(millpond) == {}
+    assert leftovers(millpond, connection) == NOTHING
+    create(millpond, "victim", "ami")
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(("step", "moment"), moments("create"))
 def test_killed_in_create_and_deleted_without_mending(millpond, vmdk, connection, step, moment):

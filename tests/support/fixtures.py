@@ -141,8 +141,20 @@ def millpond(libvirtd: PrivateLibvirtd, workdir: Path) -> Millpond:
 @pytest.fixture(scope="session")
 def linux_guest() -> Path:
     """The small Linux that ``make guests`` builds. Do not boot it: add it as an image."""
+    return _built("linux.raw")
+
+
+@pytest.fixture(scope="session")
+def linux_ami() -> Path:
+    """The same without a boot loader: a file system, and beside it linux.aki and linux.ari."""
+    _built("linux.aki")
+    _built("linux.ari")
+    return _built("linux.ami")
+
+
+def _built(name: str) -> Path:
     cache = os.environ.get("MILLPOND_CACHE", str(Path.home() / ".cache" / "millpond"))
-    path = Path(cache) / "guests" / "linux.raw"
+    path = Path(cache) / "guests" / name
     if not path.exists():
         pytest.skip(f"{path} is not there: make guests")
     return path

@@ -6,6 +6,8 @@ from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.names import ImageId, ServerId, template_name, volume_name
 from millpond.model.server import (
+    Content,
+    DirectBoot,
     Disk,
     Firmware,
     Hardware,
@@ -71,4 +73,28 @@ def busy_server() -> Server:
             Network(kind=NetworkKind.BRIDGE, source="br0", mac="52:54:00:00:00:03"),
         ),
         disks=(replace(disk(DiskFormat.RAW, overlay=False), target="sda"),),
+    )
+
+
+def server_with_a_kernel() -> Server:
+    """One from an ami image: its root disk has no boot loader."""
+    kernel = ImageRef(id=ImageId("k"), name="vmlinuz", format=ImageFormat.AKI)
+    ramdisk = ImageRef(id=ImageId("r"), name="initrd", format=ImageFormat.ARI)
+    files = tuple(
+        replace(
+            disk(DiskFormat.RAW, overlay=False),
+            role=content.value,
+            volume=volume_name(SERVER_ID, content.value),
+            size=3 * MiB,
+            target="",
+            content=content,
+        )
+        for content in (Content.KERNEL, Content.RAMDISK)
+    )
+    return server(
+        image=ImageRef(id=IMAGE_ID, name="root", format=ImageFormat.AMI),
+        disks=(disk(), *files),
+        boot=DirectBoot(
+            kernel=kernel, ramdisk=ramdisk, command_line="root=/dev/vda console=ttyS0"
+        ),
     )

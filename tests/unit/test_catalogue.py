@@ -198,7 +198,7 @@ def test_what_is_refused_leaves_nothing_behind(
     (ploop / "DiskDescriptor.xml").write_text("<Parallels_disk_image/>")
     refused: list[tuple[Path, ImageFormat, type[MillpondError], str]] = [
         (disk, ImageFormat.VMDK, ImageRefused, "content is not"),
-        (disk, ImageFormat.AKI, ImageRefused, "is not a disk"),
+        (converted(disk, "qcow2"), ImageFormat.AKI, ImageRefused, "its content is qcow2"),
         (ploop, ImageFormat.PLOOP, ImageRefused, "a ploop directory"),
         (tmp_path, ImageFormat.RAW, FileNotReadable, "it is a directory"),
         (tmp_path / "gone", ImageFormat.RAW, FileNotReadable, "No such file"),

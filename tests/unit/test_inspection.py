@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.errors import ImageRefused
-from millpond.images.inspection import HEAD, LARGEST, Finding, Inspection
+from millpond.images.inspection import HEAD, LARGEST, LARGEST_TO_BOOT, Finding, Inspection
 from millpond.images.recognition import recognise
 from millpond.model.formats import DiskFormat, ImageFormat
 from tests.support.image_files import (
@@ -227,10 +227,57 @@ def test_a_header_that_oslo_cannot_parse_is_recognised_all_the_same(images: Imag
     assert "its header is damaged" in str(refusal(bytes(vmdk), ImageFormat.VMDK))
 
 
-def test_a_kernel_and_a_ramdisk_are_no_disks() -> None:
-    for declared in (ImageFormat.AKI, ImageFormat.ARI):
-        with pytest.raises(ImageRefused, match="is not a disk"):
-            Inspection(declared, "vmlinuz")
+# A kernel and a ramdisk are any bytes that nobody takes for something else
+
+TO_BOOT = (ImageFormat.AKI, ImageFormat.ARI)
+ODD = 64 * KiB + 307  # they are as long as they are, and no disks
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"MZ".ljust(510, b"\x90") + b"\x55\xaa" + b"HdrS",  # Linux for a PC is a boot sector, too
+        b"\x7fELF\x02\x01\x01",
+        b"070701",  # cpio
+        b"\x1f\x8b\x08",
+        b"\xfd7zXZ\0",
+        b"\x28\xb5\x2f\xfd",
+        b"BZh91AY&SY",
+        b"?",
+    ],
+)
+@pytest.mark.parametrize("declared", TO_BOOT)
+@pytest.mark.parametrize("length", [100, ODD])
+def test_a_kernel_or_a_ramdisk_is_accepted_packed_or_not(
+    declared: ImageFormat, head: bytes, length: int
+) -> None:
+    content = head.ljust(length, b"k")
+
+    assert inspect(content, declared) == Finding(format=DiskFormat.RAW, virtual_size=len(content))
+
+
+@pytest.mark.parametrize("declared", TO_BOOT)
+def test_a_kernel_or_a_ramdisk_that_is_something_else_is_refused(
+    images: Images, declared: ImageFormat
+) -> None:
+    for format, content in images.items():
+        if format is not ImageFormat.RAW:
+            assert f"its content is {format}" in str(refusal(content, declared))
+    for head in (b"PK\x03\x04", b"7z\xbc\xaf\x27\x1c"):
+        assert "is packed" in str(refusal(head.ljust(ODD, b"k"), declared))
+    assert "its content is vhd" in str(refusal(bytes(KiB) + b"conectix".ljust(512), declared))
+
+
+@pytest.mark.parametrize("declared", TO_BOOT)
+def test_a_kernel_that_would_fill_the_hosts_memory_is_refused(declared: ImageFormat) -> None:
+    inspection = Inspection(declared, "vmlinuz")
+    piece = bytes(64 * MiB)
+    for _ in range(LARGEST_TO_BOOT // len(piece)):
+        inspection.eat(piece)
+    assert inspection.finish(LARGEST_TO_BOOT).virtual_size == LARGEST_TO_BOOT
+    inspection.eat(b"k")
+    with pytest.raises(ImageRefused, match="a kernel or ramdisk of 2"):
+        inspection.finish(LARGEST_TO_BOOT + 1)
 
 
 # What reaches beyond itself
@@ -401,7 +448,7 @@ def test_a_vdi_that_holds_differences_is_refused(images: Images) -> None:
 # What is no image, or not all of one
 
 
-@pytest.mark.parametrize("declared", [each for each in ImageFormat if each.can_be_a_disk])
+@pytest.mark.parametrize("declared", list(ImageFormat))
 def test_an_empty_file_is_refused(declared: ImageFormat) -> None:
     assert "it is empty" in str(refusal(b"", declared))
 

@@ -12,12 +12,13 @@ from lxml import etree
 from millpond.backends.libvirt_storage import LibvirtStorage
 from millpond.compute.domain_xml import domain_xml
 from millpond.model.formats import Backend
+from millpond.model.volume import VolumeSpec
 from millpond.storage.memory_pool import MemoryPool
 from millpond.xml.domain import DomainXml
 from millpond.xml.element import Element
 from millpond.xml.host import CapabilitiesXml
 from millpond.xml.storage import PoolXml, VolumeXml
-from tests.unit.samples import busy_server, server
+from tests.unit.samples import SERVER_ID, busy_server, server, server_with_a_kernel
 
 OWNER = "3c0e7f5c-5f0d-4f7a-9d7e-0e5a5a7e1b11"
 
@@ -62,14 +63,20 @@ def test_every_declared_field_survives_the_way_there_and_back(kind):
 
 def as_domain(server, log=None):
     """With the chains that its backends give."""
-    storage = LibvirtStorage(Backend.QCOW2, OnePool())
+    storage = LibvirtStorage(Backend.QCOW2, PoolsWith(server.disks))
     chains = {disk.role: storage.chain(disk) for disk in server.disks}
     return domain_xml(server, OWNER, log, chains)
 
 
-class OnePool:
+class PoolsWith:
+    def __init__(self, disks):
+        self._disks = disks
+
     def named(self, name):
-        return MemoryPool(name)
+        pool = MemoryPool(name)
+        for disk in self._disks:
+            pool.create(VolumeSpec(name=disk.volume, format=disk.format, capacity=disk.size))
+        return pool
 
 
 def test_a_copy_on_write_server_as_a_domain(golden):
@@ -78,6 +85,20 @@ def test_a_copy_on_write_server_as_a_domain(golden):
 
 def test_a_server_with_everything_as_a_domain(golden):
     golden("domain-everything.xml", as_domain(busy_server()).to_xml())
+
+
+def test_a_server_with_a_kernel_as_a_domain(golden):
+    golden("domain-kernel.xml", as_domain(server_with_a_kernel()).to_xml())
+
+
+def test_a_kernel_is_named_by_its_path_and_is_no_disk_of_the_guest():
+    """B12"""
+    xml = etree.fromstring(as_domain(server_with_a_kernel()).to_xml())
+    assert [each.get("dev") for each in xml.findall("devices/disk/target")] == ["vda"]
+    assert [each.tag for each in xml.find("os")] == ["type", "kernel", "initrd", "cmdline"]
+    assert xml.findtext("os/kernel") == f"/nova-disks-pool/{SERVER_ID}_kernel"
+    assert xml.findtext("os/initrd") == f"/nova-disks-pool/{SERVER_ID}_ramdisk"
+    assert xml.findtext("os/cmdline") == "root=/dev/vda console=ttyS0"
 
 
 def test_the_chain_is_stated_to_its_end_and_the_base_keeps_its_owner():

@@ -81,6 +81,8 @@ class LibvirtStorage:
         return pool.get(disk.volume).capacity
 
     def chain(self, disk: Disk) -> Chain:
+        if not disk.content.is_seen_by_the_guest:
+            return self._layers(disk)  # <kernel> and <initrd> take a path
         top = Layer(source=self._pools.named(disk.pool).source(disk.volume), format=disk.format)
         if not disk.overlay or disk.template is None:
             return (top,)

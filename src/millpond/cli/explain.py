@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from millpond.cli.output import as_json, details
-from millpond.compute.explain import Explanation, explain
+from millpond.compute.explain import BootFile, Explanation, explain
 from millpond.engine import Engine
+from millpond.images.boot_images import find_boot_images
 from millpond.model.sizes import format_size
 
 
@@ -18,21 +19,31 @@ def command(
     """Say what would become of an image on this host, and why. Nothing is made."""
     engine = Engine.load(ctx.obj.config_files)
     found = engine.catalogue.get(image)
-    choice = engine.settings.libvirt.selection.choose(found.format)
-    explanation = explain(found, choice, prepared=engine.is_prepared(found.id, choice))
+    boot = find_boot_images(found.format, found.properties, engine.catalogue.get)
+    selection = engine.settings.libvirt.selection
+    explanation = explain(found, boot, selection, engine.is_prepared)
     print(as_json(explanation)) if json else _show(explanation)
 
 
 def _show(explanation: Explanation) -> None:
     how = "as it is" if explanation.native else f"converted to {explanation.template_format}"
-    there = "is there already" if explanation.template_exists else "has yet to be made"
     details(
         [
             ("Image", explanation.image),
             ("Format", f"{explanation.declared}, and its bytes are {explanation.proven}"),
             ("Backend", f"{explanation.backend}, because {explanation.reason}"),
-            ("Template", f"{how}; {explanation.template} {there}"),
+            ("Template", f"{how}; {_there(explanation)}"),
             ("To read", format_size(explanation.read)),
             ("To write", f"{format_size(explanation.written)} at the most"),
+            *((each.content.capitalize(), _copied(each)) for each in explanation.boot),
         ]
     )
+
+
+def _copied(file: BootFile) -> str:
+    return f"a copy of {file.image} ({format_size(file.size)}) for each server; {_there(file)}"
+
+
+def _there(made: Explanation | BootFile) -> str:
+    how = "is there already" if made.template_exists else "has yet to be made"
+    return f"{made.template} {how}"

@@ -85,21 +85,24 @@ def save(
 
 @app.command()
 def remove(ctx: typer.Context, images: Names) -> None:
-    """Remove images that no server was made from, and their templates."""
+    """Remove images that no server and no other image needs, and their templates."""
     engine = Engine.load(ctx.obj.config_files)
     found = [engine.catalogue.get(each) for each in images]
+    going = {image.name for image in found}
     for image in found:
-        if users := engine.image_users(image):
-            raise ImageInUse(image.name, users)
-    for image in found:
+        servers = engine.image_users(image)
+        needing = tuple(each for each in engine.catalogue.booted_with(image) if each not in going)
+        if servers or needing:
+            raise ImageInUse(image.name, servers, needing)
+    for image in sorted(found, key=lambda each: not each.format.can_be_a_disk):  # kernels last
         engine.remove_templates(image)
         engine.catalogue.remove(image)
 
 
 def _show(engine: Engine, image: Image, json: bool) -> None:
-    users = engine.image_users(image)
+    users, needing = engine.image_users(image), engine.catalogue.booted_with(image)
     if json:
-        print(as_json({**asdict(image), "servers": users}))
+        print(as_json({**asdict(image), "servers": users, "images": needing}))
         return
     details(
         [
@@ -112,6 +115,7 @@ def _show(engine: Engine, image: Image, json: bool) -> None:
             ("Added", image.created),
             *((f"Property {key}", value) for key, value in sorted(image.properties.items())),
             ("Servers", ", ".join(users) or "none"),
+            *([("Images", ", ".join(needing))] if needing else []),
         ]
     )
 

@@ -15,7 +15,7 @@ from millpond.compute import resize as growth
 from millpond.compute.status import statuses
 from millpond.engine import Engine
 from millpond.errors import NoConsole
-from millpond.model.server import Disk, Server
+from millpond.model.server import DirectBoot, Disk, Server
 from millpond.model.sizes import format_size, parse_size
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -189,11 +189,17 @@ def show_server(engine: Engine, server: Server, json: bool) -> None:
             ("Image", f"{server.image.name} ({server.image.format}, {server.image.id})"),
             ("Size", f"{flavor.vcpus} vCPU, {format_size(flavor.memory)} memory"),
             ("Machine", f"{hardware.virt_type}, {hardware.firmware}"),
+            *([("Kernel", _kernel_line(server.boot))] if server.boot else []),
             *((f"Disk {each.role}", _disk_line(each)) for each in server.disks),
             ("Networks", _networks(server)),
             ("Created", server.created),
         ]
     )
+
+
+def _kernel_line(boot: DirectBoot) -> str:
+    ramdisk = f" and {boot.ramdisk.name}" if boot.ramdisk else ""
+    return f"{boot.kernel.name}{ramdisk}: {boot.command_line}"
 
 
 def _networks(server: Server) -> str:

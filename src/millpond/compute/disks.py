@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from millpond.backends.backend import DiskWanted
 from millpond.compute.host import Host
 from millpond.errors import BadOption, DiskTooSmall
+from millpond.images.boot_images import BootImages
 from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
@@ -33,6 +34,7 @@ class DiskRequest:
     image: Image
     flavor: Flavor
     bus: str
+    boot: BootImages | None = None
     config_size: int = 0
     """Of the config drive; 0 for none."""
 
@@ -41,7 +43,8 @@ def plan(host: Host, request: DiskRequest) -> tuple[Disk, ...]:
     """All disks as they will be. Raises what makes one impossible; changes nothing."""
     disks: list[Disk] = []
     for backend, wanted in _wanted(host, request):
-        target = free_target(request.bus, disks)
+        seen = wanted.content.is_seen_by_the_guest
+        target = free_target(request.bus, disks) if seen else ""
         disks.append(host.backend(backend).plan(replace(wanted, target=target)))
     return tuple(disks)
 
@@ -68,8 +71,8 @@ def template(
     """Fetched if it is not there yet; None for a disk that begins empty."""
     if disk.template is None:
         return None
-    if disk.content is Content.IMAGE:
-        image = host.images.describe(server.image.id)
+    if source := server.images.get(disk.content):
+        image = host.images.describe(source.id)
         return host.templates.fetch_image(image, disk.template.format, progress)
     return host.blanks.fetch(disk.content, disk.size)
 
@@ -104,20 +107,40 @@ def _wanted(host: Host, request: DiskRequest) -> Iterator[tuple[Backend, DiskWan
             content=Content.CONFIG,
         )
         yield Backend.RAW, wanted  # always raw, in the directory pool (B12)
+    if request.boot:
+        yield _boot_file(host, request, Content.KERNEL, request.boot.kernel)
+        if request.boot.ramdisk:
+            yield _boot_file(host, request, Content.RAMDISK, request.boot.ramdisk)
 
 
 def _root(host: Host, request: DiskRequest) -> tuple[Backend, DiskWanted]:
     image = request.image
     choice = host.selection.choose(image.format)
     LOG.debug("image %s goes to backend %s: %s", image.name, choice.backend, choice.reason)
-    base = TemplateRef(
-        pool=host.base_pool,
-        volume=template_name(image.id, choice.template_format),
-        format=choice.template_format,
-    )
     return choice.backend, DiskWanted(
-        server=request.server, role="disk", size=_root_size(request), template=base
+        server=request.server,
+        role="disk",
+        size=_root_size(request),
+        template=_base(host, image, choice.template_format),
     )
+
+
+def _boot_file(
+    host: Host, request: DiskRequest, content: Content, image: Image
+) -> tuple[Backend, DiskWanted]:
+    """A copy of the server's own, because libvirt gives it to QEMU's user for the guest's life;
+    raw, in a directory pool, because libvirt takes its path (B12)."""
+    return Backend.RAW, DiskWanted(
+        server=request.server,
+        role=content.value,
+        size=image.size,
+        content=content,
+        template=_base(host, image, DiskFormat.RAW),
+    )
+
+
+def _base(host: Host, image: Image, format: DiskFormat) -> TemplateRef:
+    return TemplateRef(pool=host.base_pool, volume=template_name(image.id, format), format=format)
 
 
 def _blank(

@@ -36,6 +36,9 @@ def domain_xml(server: Server, owner: str, console_log: Path | None, chains: Cha
         vcpus=server.flavor.vcpus,
         firmware="efi" if hardware.firmware is Firmware.UEFI else None,
         machine=hardware.machine or None,
+        kernel=_path_of(Content.KERNEL, chains),
+        initrd=_path_of(Content.RAMDISK, chains),
+        command_line=server.boot.command_line if server.boot else None,
         acpi=True,
         apic=True,
         cpu_mode="host-model" if kvm else None,
@@ -43,7 +46,11 @@ def domain_xml(server: Server, owner: str, console_log: Path | None, chains: Cha
         on_poweroff="destroy",
         on_reboot="restart",
         on_crash="destroy",
-        disks=tuple(disk_xml(server, each, chains[each.role]) for each in server.disks),
+        disks=tuple(
+            disk_xml(server, each, chains[each.role])
+            for each in server.disks
+            if each.content.is_seen_by_the_guest
+        ),
         interfaces=tuple(_interface(each, hardware.vif_model) for each in server.networks),
         controllers=_controllers(hardware.disk_bus),
         serials=(_serial(console_log),),
@@ -75,6 +82,14 @@ def disk_xml(server: Server, disk: Disk, chain: Chain) -> DiskXml:
         read_only=fixed,
         boot_order=1 if disk.role == "disk" else None,
     )
+
+
+def _path_of(content: Content, chains: Chains) -> str | None:
+    if content not in chains:
+        return None
+    (file,) = chains[content]
+    assert isinstance(file.source, FileSource)  # a volume of a directory pool (B12)
+    return file.source.path
 
 
 def _backing(layers: Sequence[Layer]) -> BackingStoreXml:

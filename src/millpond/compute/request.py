@@ -12,10 +12,13 @@ from millpond.compute import disks
 from millpond.compute.disks import DiskRequest
 from millpond.compute.host import Host
 from millpond.errors import BadOption
+from millpond.images.boot_images import BootImages, find_boot_images
 from millpond.model.flavor import Flavor
 from millpond.model.image import Image
-from millpond.model.names import ServerId, checked_name
+from millpond.model.names import ImageId, ServerId, checked_name
 from millpond.model.server import (
+    DirectBoot,
+    Disk,
     Firmware,
     Hardware,
     ImageRef,
@@ -27,6 +30,7 @@ from millpond.model.server import (
 LOG = logging.getLogger(__name__)
 
 _WORD = re.compile(r"[\w.+-]+")
+_LONGEST_COMMAND_LINE = 2047  # COMMAND_LINE_SIZE in Linux, less the NUL at its end
 _VIF_MODELS = ("virtio", "e1000", "e1000e", "rtl8139", "ne2k_pci", "pcnet", "vmxnet3")
 
 
@@ -63,22 +67,28 @@ def planned(host: Host, request: ServerRequest) -> Server:
     id = ServerId(str(uuid.uuid4()))
     image = request.image
     hardware = _hardware(host, request)
+    boot = find_boot_images(
+        image.format, image.properties, lambda each: host.images.describe(ImageId(each))
+    )
     wanted = DiskRequest(
         server=id,
         image=image,
         flavor=request.flavor,
         bus=hardware.disk_bus,
+        boot=boot,
         config_size=len(request.config_drive),
     )
+    planned_disks = disks.plan(host, wanted)
     return Server(
         id=id,
         name=name,
         host=host.name,
-        image=ImageRef(id=image.id, name=image.name, format=image.format),
+        image=ImageRef.of(image),
         flavor=request.flavor,
         hardware=hardware,
         networks=request.networks,
-        disks=disks.plan(host, wanted),
+        disks=planned_disks,
+        boot=_direct_boot(boot, image, planned_disks[0]) if boot else None,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
@@ -93,6 +103,24 @@ def _hardware(host: Host, request: ServerRequest) -> Hardware:
         disk_bus=_one_of(properties, "hw_disk_bus", disks.PREFIX, "virtio"),
         vif_model=_one_of(properties, "hw_vif_model", _VIF_MODELS, "virtio"),
     )
+
+
+def _direct_boot(found: BootImages, image: Image, root: Disk) -> DirectBoot:
+    return DirectBoot(
+        kernel=ImageRef.of(found.kernel),
+        ramdisk=ImageRef.of(found.ramdisk) if found.ramdisk else None,
+        command_line=_command_line(image.properties, root),
+    )
+
+
+def _command_line(properties: Mapping[str, str], root: Disk) -> str:
+    name = "os_command_line"
+    line = properties.get(name) or f"root=/dev/{root.target} console=ttyS0"
+    if not line.isprintable() or len(line.encode()) > _LONGEST_COMMAND_LINE:
+        reason = f"{line[:40]!r} cannot be the command line of a kernel"
+        advised = f"write one line of {_LONGEST_COMMAND_LINE} bytes at the most"
+        raise BadOption(f"image property {name}", reason, advised)
+    return line
 
 
 def _word(properties: Mapping[str, str], name: str) -> str:

@@ -47,6 +47,9 @@ def disk_of(server: Server, role: str) -> Disk:
 
 def _refuse(disk: Disk, size: int) -> None:
     what = f"making {disk.role} {format_size(size)} large"
+    if not disk.content.is_seen_by_the_guest:
+        reason = "it is a file that the guest is started with, and no disk"
+        raise Unsupported(what, reason, "make a data disk instead")
     if size < disk.size:
         reason = f"it has {format_size(disk.size)}, and what lies behind would be lost"
         raise Unsupported(what, reason, "a disk only grows")

@@ -20,6 +20,7 @@ from millpond.errors import (
     Busy,
     DamagedRecord,
     FileNotReadable,
+    ImageInUse,
     ImageNotFound,
     StateNotWritable,
 )
@@ -75,12 +76,18 @@ class Catalogue:
             raise Ambiguous("image", name_or_id, tuple(image.id for image in matches))
         return matches[0]
 
+    def booted_with(self, image: Image) -> tuple[str, ...]:
+        """Names of the images whose kernel or ramdisk this one is."""
+        return tuple(each.name for each in self.all() if each.boots_with(image.id))
+
     def remove(self, image: Image) -> None:
         """Forget an image, and its content if no other image has the same. Whether a server
         needs it is for the caller to find out."""
         with self._writing(), self._locks.hold(LOCK):
             if not self._record(image.id).exists():
                 raise ImageNotFound(image.id)
+            if needing := self.booted_with(image):
+                raise ImageInUse(image.name, images=needing)
             others = [each for each in self.all() if each.id != image.id]
             files.remove(self._record(image.id))
             files.sync_directory(self._records)

@@ -15,7 +15,12 @@ from oslo_utils.imageutils.format_inspector import ALL_FORMATS, FileInspector, S
 from millpond.errors import ImageRefused
 from millpond.images import parallels, qcow2, vdi, vhd, vhdx, vmdk
 from millpond.images.container import AGAIN, CUT_OFF, DAMAGED, SECTOR, Container, Objection
-from millpond.images.recognition import PARSER_ERRORS, objection_to, recognise
+from millpond.images.recognition import (
+    PACKED_FOR_LINUX,
+    PARSER_ERRORS,
+    objection_to,
+    recognise,
+)
 from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.sizes import GiB, format_size
 
@@ -28,13 +33,13 @@ LARGEST = 64 * 1024 * GiB
 """VHDX ends here, and clouds sell no larger volumes. A header that says more is a mistake, or
 is meant to exhaust whoever allocates, walks or converts it."""
 
+LARGEST_TO_BOOT = 2 * GiB
+"""Of a kernel or a ramdisk. QEMU takes a kernel into memory whole, and the guest's memory does not
+limit it; a ramdisk must end below here (initrd_addr_max in Linux' boot protocol)."""
+
 EMPTY = Objection("it is empty", AGAIN)
 NO_MORE_THAN_A_HEADER = Objection("it is cut off in the middle of its header", AGAIN)
 NO_DISK = Objection("it holds a disk of no size", AGAIN)
-NOT_A_DISK = Objection(
-    "a kernel (aki) or a ramdisk (ari) is not a disk",
-    "add the disk that they belong to, with a boot loader of its own",
-)
 # Disks consist of sectors. QEMU would make up the missing bytes, a block device could not hold
 # such a disk, and a length like this is the only sign that a raw image was cut off, or is not an
 # image at all but, say, the web server's page about an error.
@@ -81,8 +86,6 @@ class Inspection:
         self._has_header = False
         self._inspector: FileInspector | None = None
         self._is_settled = False
-        if not declared.can_be_a_disk:
-            raise self._refused(NOT_A_DISK)
 
     def eat(self, chunk: bytes) -> None:
         self._size += len(chunk)
@@ -108,8 +111,9 @@ class Inspection:
             self._settle()
         self._refuse_if(self._objections_to_end())
         self._refuse_if(self._objections_to_virtual_size())
-        sectors = -(-self._virtual_size // SECTOR)
-        return Finding(format=self._declared.content, virtual_size=sectors * SECTOR)
+        unit = SECTOR if self._declared.can_be_a_disk else 1
+        whole = -(-self._virtual_size // unit) * unit
+        return Finding(format=self._declared.content, virtual_size=whole)
 
     def look_through(self, descriptor: int) -> None:
         """The second look, at the complete file: is every place in it that its tables name?"""
@@ -137,7 +141,7 @@ class Inspection:
 
     def _see_head(self, head: bytes) -> None:
         self._head = head.ljust(SECTOR, b"\0")
-        found = recognise(head)
+        found = recognise(head) - _immaterial(self._declared)
         if found not in _acceptable(self._declared):
             raise self._refused(objection_to(self._declared, found))
         self._has_header = bool(found)
@@ -194,9 +198,11 @@ class Inspection:
         size = self._virtual_size
         if size == 0:
             yield NO_DISK
-        if size > LARGEST:
-            reason = f"it says that it holds a disk of {format_size(size)}"
-            yield Objection(reason, f"{format_size(LARGEST)} is the most that is taken")
+        largest = LARGEST if self._declared.can_be_a_disk else LARGEST_TO_BOOT
+        if size > largest:
+            what = "disk" if self._declared.can_be_a_disk else "kernel or ramdisk"
+            reason = f"it says that it holds a {what} of {format_size(size)}"
+            yield Objection(reason, f"{format_size(largest)} is the most that is taken")
 
     def _objections_to_end(self) -> Iterator[Objection]:
         if self._has_header and self._size < SECTOR:
@@ -212,7 +218,7 @@ class Inspection:
         yield from vhd.objections_to_end(self._last_sector, self._size, grows=self._has_header)
 
     def _objections_to_end_of_raw(self) -> Iterator[Objection]:
-        if self._size % SECTOR:
+        if self._size % SECTOR and self._declared.can_be_a_disk:
             yield BROKEN_SECTOR
         if vhd.is_footer(self._last_sector):
             yield objection_to(self._declared, frozenset({ImageFormat.VHD.value}))
@@ -235,6 +241,11 @@ def _acceptable(declared: ImageFormat) -> tuple[frozenset[str], ...]:
     if declared.content is DiskFormat.RAW and declared is not ImageFormat.ISO:
         return (nothing,)
     return (frozenset({declared.value}),)
+
+
+def _immaterial(declared: ImageFormat) -> frozenset[str]:
+    """What may be recognised without a meaning: kernels unpack themselves, and their ramdisks."""
+    return frozenset() if declared.can_be_a_disk else PACKED_FOR_LINUX
 
 
 def _explained(failed: SafetyCheckFailed) -> Objection:

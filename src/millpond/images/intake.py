@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from millpond.errors import BadOption, DamagedRecord, NameTaken
+from millpond.images.boot_images import find_boot_images
 from millpond.images.catalogue import LOCK, Catalogue, ImageRecord, has_size, lock_of
 from millpond.images.receive import Received, examine, receive_file
 from millpond.images.suffixes import stated_format, stated_name
@@ -41,9 +42,10 @@ class Intake(Catalogue):
         name = checked_name("an image", name or stated_name(path))
         format = format or stated_format(path)
         self._refuse_taken(name)
+        properties = self._with_ids(format, properties or {})
         with self._arriving() as (id, part):
             received = receive_file(path, part, format, name, progress)
-            image = _image(id, name, format, received, properties or {})
+            image = _image(id, name, format, received, properties)
             self._publish(image, part)
         LOG.info("added image %s (%s)", image.name, image.id)
         return image
@@ -106,6 +108,7 @@ class Intake(Catalogue):
     def _publish(self, image: Image, part: Path) -> None:
         with self._locks.hold(LOCK), undo_on_failure() as undo:
             self._refuse_taken(image.name)
+            find_boot_images(image.format, image.properties, lambda id: self.describe(ImageId(id)))
             blob = self._blob(image)
             if not has_size(blob, image.size):
                 os.chmod(part, 0o444)
@@ -119,6 +122,11 @@ class Intake(Catalogue):
     def _refuse_taken(self, name: str) -> None:
         if name in {image.name for image in self.all()}:
             raise NameTaken("an image", name)
+
+    def _with_ids(self, format: ImageFormat, properties: Mapping[str, str]) -> dict[str, str]:
+        """A kernel and a ramdisk may be named by their names, which others may take later."""
+        found = find_boot_images(format, properties, self.get)
+        return {**properties, **(found.properties if found else {})}
 
     def _copy(self, image: Image, target: Path, progress: Progress) -> None:
         source = self.local_file(image)

@@ -44,6 +44,9 @@ _PACKED = (
     _Signature("tar", b"ustar", 257),
 )
 
+PACKED_FOR_LINUX = frozenset({"gzip", "xz", "zstd", "bzip2"})
+"""What Linux unpacks itself when it boots."""
+
 
 def recognise(head: bytes) -> frozenset[str]:
     """The names of the formats; none means that it can only be raw. A name that an image may

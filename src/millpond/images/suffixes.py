@@ -22,6 +22,8 @@ _FORMATS = {
     ".hds": ImageFormat.PLOOP,
     ".ploop": ImageFormat.PLOOP,
     ".ami": ImageFormat.AMI,
+    ".aki": ImageFormat.AKI,
+    ".ari": ImageFormat.ARI,
 }
 # Part of no name, but people give it to raw and to qcow2 images alike.
 _SAYS_NOTHING = ".img"
@@ -46,11 +48,7 @@ def _advice(path: Path) -> str:
     found = recognise(_head(path))
     if len(found) == 1 and (name := min(found)) in set(ImageFormat):
         return f"it looks like {name}: if you expect that, say --disk-format {name}"
-    return f"say it with --disk-format, which is one of {', '.join(_choices())}"
-
-
-def _choices() -> list[str]:
-    return [each.value for each in ImageFormat if each.can_be_a_disk]
+    return f"say it with --disk-format, which is one of {', '.join(ImageFormat)}"
 
 
 def _head(path: Path) -> bytes:

@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 from millpond.model.formats import ImageFormat
 from millpond.model.names import ImageId
 
+KERNEL_ID = "kernel_id"
+RAMDISK_ID = "ramdisk_id"
+"""Glance's names for the images that a disk without a boot loader is booted with."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
@@ -19,3 +23,7 @@ class Image:
     created: str
     properties: Mapping[str, str] = field(default_factory=dict)
     """Under Glance's names: hw_disk_bus, hw_firmware_type, …"""
+
+    def boots_with(self, other: ImageId) -> bool:
+        """Whether the other one is its kernel or its ramdisk."""
+        return other in (self.properties.get(KERNEL_ID), self.properties.get(RAMDISK_ID))

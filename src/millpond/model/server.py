@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Self
 
 from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, DiskFormat, ImageFormat
+from millpond.model.image import Image
 from millpond.model.names import ImageId, ServerId
 
 SCHEMA = 1
@@ -53,6 +55,13 @@ class Content(StrEnum):
     CONFIG = "config"
     DATA = "data"
     """Nothing."""
+    KERNEL = "kernel"
+    RAMDISK = "ramdisk"
+
+    @property
+    def is_seen_by_the_guest(self) -> bool:
+        """As a disk. A kernel and a ramdisk are files that QEMU reads when the guest starts."""
+        return self not in (Content.KERNEL, Content.RAMDISK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +75,8 @@ class Disk:
     format: DiskFormat
     size: int
     target: str
-    """The name that the guest is offered, such as vda: it stays when other disks come and go."""
+    """The name that the guest is offered, such as vda: it stays when other disks come and go.
+    Empty for what the guest does not see."""
     content: Content = Content.IMAGE
     template: TemplateRef | None = None
     overlay: bool = False
@@ -80,6 +90,19 @@ class ImageRef:
     id: ImageId
     name: str
     format: ImageFormat
+
+    @classmethod
+    def of(cls, image: Image) -> Self:
+        return cls(id=image.id, name=image.name, format=image.format)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectBoot:
+    """A kernel that QEMU starts itself: the root disk has no boot loader."""
+
+    kernel: ImageRef
+    ramdisk: ImageRef | None = None
+    command_line: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +138,22 @@ class Server:
     hardware: Hardware
     networks: tuple[Network, ...] = ()
     disks: tuple[Disk, ...] = ()
+    boot: DirectBoot | None = None
+    """None: the root disk boots by itself."""
     operation: Operation | None = None
     created: str = ""
     schema: int = field(default=SCHEMA)
 
     def disk(self, role: str = "disk") -> Disk | None:
         return next((each for each in self.disks if each.role == role), None)
+
+    @property
+    def images(self) -> Mapping[Content, ImageRef]:
+        """What its disks were made from, by what they hold."""
+        boot = self.boot
+        found = {
+            Content.IMAGE: self.image,
+            Content.KERNEL: boot and boot.kernel,
+            Content.RAMDISK: boot and boot.ramdisk,
+        }
+        return {content: image for content, image in found.items() if image}

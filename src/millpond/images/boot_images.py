@@ -1,0 +1,56 @@
+"""An image's kernel and ramdisk: images themselves, which its properties name as in Glance."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from millpond.errors import BadOption
+from millpond.model.formats import ImageFormat
+from millpond.model.image import KERNEL_ID, RAMDISK_ID, Image
+
+Find = Callable[[str], Image]
+"""The image that a property names. Raises ImageNotFound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BootImages:
+    kernel: Image
+    ramdisk: Image | None
+
+    @property
+    def properties(self) -> dict[str, str]:
+        named = {KERNEL_ID: self.kernel, RAMDISK_ID: self.ramdisk}
+        return {key: image.id for key, image in named.items() if image}
+
+
+def find_boot_images(
+    format: ImageFormat, properties: Mapping[str, str], find: Find
+) -> BootImages | None:
+    """None for one that boots by itself. Any disk may have a kernel, not only an ami: the snapshot
+    of an ami's server is a qcow2, and boots with the same. An empty name is none: image services
+    keep such."""
+    named = {key: name for key in (KERNEL_ID, RAMDISK_ID) if (name := properties.get(key))}
+    if not named:
+        return None
+    if KERNEL_ID not in named:
+        raise _bad(RAMDISK_ID, "a ramdisk needs a kernel", f"name the kernel by {KERNEL_ID}")
+    if not format.can_be_a_disk:
+        raise _bad(KERNEL_ID, f"an {format} image is no disk", "give it to the disk's image")
+    return BootImages(
+        kernel=_checked(KERNEL_ID, ImageFormat.AKI, find(named[KERNEL_ID])),
+        ramdisk=(
+            _checked(RAMDISK_ID, ImageFormat.ARI, find(named[RAMDISK_ID]))
+            if RAMDISK_ID in named
+            else None
+        ),
+    )
+
+
+def _checked(key: str, needed: ImageFormat, image: Image) -> Image:
+    if image.format is not needed:
+        reason = f"image {image.name!r} is declared as {image.format}, not as {needed}"
+        raise _bad(key, reason, f"add that file with --disk-format {needed}")
+    return image
+
+
+def _bad(key: str, reason: str, advised: str) -> BadOption:
+    return BadOption(f"image property {key}", reason, advised)
