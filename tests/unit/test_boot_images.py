@@ -194,7 +194,7 @@ def test_what_becomes_of_kernel_and_ramdisk_is_explained(
     image = catalogue.add(root, name="root", format=ImageFormat.AMI, properties=stated)
     boot = find_boot_images(image.format, image.properties, catalogue.get)
 
-    found = explain(image, boot, Selection(), lambda _image, _format: None)
+    found = explain(image, boot, Selection(), lambda _image, _format, _backend: False)
 
     assert [(each.content, each.image, each.size) for each in found.boot] == [
         ("kernel", "vmlinuz-6.1", 1002),
@@ -203,4 +203,4 @@ def test_what_becomes_of_kernel_and_ramdisk_is_explained(
     assert [each.template_exists for each in found.boot] == [False, False]
     assert found.boot[0].template == template_name(kernel.id, ImageFormat.AKI.content)
     with pytest.raises(Unsupported, match="a disk from an aki image"):
-        explain(kernel, None, Selection(), lambda _image, _format: None)
+        explain(kernel, None, Selection(), lambda _image, _format, _backend: False)
