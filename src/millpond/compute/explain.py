@@ -49,4 +49,4 @@ def _cost(image: Image, choice: Choice, found: Template | None) -> tuple[int, in
     """A native image of this machine's catalogue is linked: no byte of it moves."""
     if found or choice.native:
         return 0, 0
-    return image.size, image.virtual_size
+    return image.size, choice.template_format.most_bytes(image.virtual_size)

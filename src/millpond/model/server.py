@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, DiskFormat, ImageFormat
-from millpond.model.names import ImageId, ServerId
+from millpond.model.names import ImageId, ServerId, grown_name
 
 SCHEMA = 1
 """Version of the record's layout; a newer one than ours is refused, never guessed at."""
@@ -121,3 +121,7 @@ class Server:
 
     def disk(self, role: str = "disk") -> Disk | None:
         return next((each for each in self.disks if each.role == role), None)
+
+    def volumes_of(self, disk: Disk) -> tuple[str, ...]:
+        """Its volume, and what may lie beside it while an operation is under way."""
+        return (disk.volume, grown_name(disk.volume)) if self.operation else (disk.volume,)
