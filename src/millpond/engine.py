@@ -142,6 +142,7 @@ class Engine:
         backends: dict[Backend, ImageBackend] = {
             Backend.RAW: LibvirtStorage(Backend.RAW, self.pools),
             Backend.QCOW2: LibvirtStorage(Backend.QCOW2, self.pools),
+            Backend.PLOOP: LibvirtStorage(Backend.PLOOP, self.pools),
             Backend.LVM: LibvirtStorage(Backend.LVM, self.pools, pool=lvm),
             Backend.RBD: self.rbd_storage,
         }
@@ -219,10 +220,15 @@ class Engine:
     def volume_owners(self, pool: LibvirtPool) -> Mapping[str, str]:
         """What each volume of a pool belongs to, in words, from the records."""
         templates = TemplateStore(pool).all() if pool.name == self.pool_plan.base.name else ()
-        disks = ((disk, server) for server in self.records.all() for disk in server.disks)
         return {
             **{each.volume: f"image {each.image}" for each in templates},
-            **{disk.volume: f"server {s.name}" for disk, s in disks if disk.pool == pool.name},
+            **{
+                name: f"server {server.name}"
+                for server in self.records.all()
+                for disk in server.disks
+                if disk.pool == pool.name
+                for name in server.volumes_of(disk)
+            },
         }
 
     def _virt_type(self) -> VirtType:

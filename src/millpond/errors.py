@@ -267,6 +267,19 @@ class Unsupported(Refused):
     hint = "{self.advised}"
 
 
+@dataclass(eq=False)
+class NeedsHostFiles(Refused):
+    """libvirt cannot do it, and what lies on the host cannot be opened here either."""
+
+    what: str
+    reason: str
+    path: str
+    message = (
+        "{self.what} is not possible here: {self.reason}, and {self.path} cannot be opened here"
+    )
+    hint = "run this on the host itself"
+
+
 # 6: the host, its libvirt or its pools are not usable now
 
 

@@ -21,3 +21,12 @@ class TestQcow2(BackendContract):
     @pytest.fixture
     def configured(self, millpond, micro_guest) -> Millpond:
         return configure(millpond, micro_guest.path, "images_type = qcow2")
+
+
+class TestPloop(BackendContract):
+    backend = Backend.PLOOP
+    grows_while_running = False
+
+    @pytest.fixture
+    def configured(self, millpond, micro_guest) -> Millpond:
+        return configure(millpond, micro_guest.path, "images_type = ploop")

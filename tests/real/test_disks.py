@@ -125,6 +125,28 @@ def capacity(connection, volume):
     return pool.storageVolLookupByName(volume).info()[1]
 
 
+@pytest.mark.parametrize("format", ["qcow2", "parallels"])
+def test_a_disk_grows_as_what_it_is_and_not_as_what_its_guest_wrote(
+    millpond, micro_guest, connection, workdir, format
+):
+    """libvirt would grow the image that it takes the disk for, or call tools of ploop's."""
+    millpond.configure("images_type = raw")
+    millpond.ok("image", "add", micro_guest.path, "--name", "guest")
+    made = create(millpond, "--no-start")
+    written = workdir / "written"
+    subprocess.run(["qemu-img", "create", "-q", "-f", format, written, "1M"], check=True)
+    path = millpond.disks / disk(made, "disk")["volume"]
+    with open(path, "r+b") as file:
+        file.write(written.read_bytes()[:MiB])
+    connection.storagePoolLookupByName("nova-disks-pool").refresh()
+    before = path.read_bytes()
+    millpond.ok("server", "resize", "web", "--disk", "8M")
+    assert path.read_bytes() == before.ljust(8 * MiB, b"\0")
+    assert disk(millpond.json("server", "show", "web"), "disk")["size"] == 8 * MiB
+    millpond.ok("server", "delete", "web")
+    assert os.listdir(millpond.disks) == []
+
+
 @pytest.mark.parametrize("running", [True, False], ids=["running", "off"])
 def test_the_root_disk_grows(millpond, guest, connection, running):
     made = create(millpond, "--disk", "4M", *([] if running else ["--no-start"]))

@@ -306,3 +306,15 @@ def test_an_old_libvirt_or_qemu_is_one_sentence(libvirtd):
         Libvirtd(libvirtd.uri, minimum_libvirt=(99, 0, 0)).versions()
     with pytest.raises(TooOld, match=r"QEMU .* is too old"):
         Libvirtd(libvirtd.uri, minimum_qemu=(99, 0, 0)).versions()
+
+
+def test_a_file_that_libvirt_takes_for_a_ploop_directory_is_deleted_all_the_same(pool):
+    """A guest can write such bytes; libvirt then fails with 'Not a directory'."""
+    path = pool.create(spec("disk")).path
+    with open(path, "r+b") as file:
+        file.write(b"WithouFreSpacExt" + (2).to_bytes(4, "little"))
+    pool.refresh()
+    assert pool.get("disk").reported_format == "ploop"
+    pool.delete("disk")
+    assert pool.find("disk") is None
+    assert not os.path.exists(path)

@@ -3,6 +3,7 @@
 python -m tests.support.killer CONFIG VERB STEP MOMENT create NAME IMAGE [SWAP BYTES]
 python -m tests.support.killer CONFIG VERB STEP MOMENT delete|start|reboot NAME
 python -m tests.support.killer CONFIG VERB STEP MOMENT grow|add|remove NAME BYTES|DISK
+python -m tests.support.killer CONFIG VERB STEP MOMENT grow NAME BYTES without-files
 """
 
 import os
@@ -16,6 +17,7 @@ from millpond.engine import Engine
 from millpond.model.flavor import Flavor
 from millpond.model.sizes import MiB
 from millpond.records.journal import Moment, Watch
+from tests.support.millpond import without_files
 
 
 def die_at(verb: str, step: str, moment: Moment) -> Watch:
@@ -42,7 +44,8 @@ def main() -> None:
     elif action == "reboot":
         power.reboot(engine.host, engine.server(name), patience=0)
     elif action == "grow":
-        resize.grow(engine.host, engine.server(name), "disk", int(rest[0]))
+        host = without_files(engine) if "without-files" in rest else engine.host
+        resize.grow(host, engine.server(name), "disk", int(rest[0]))
     elif action == "add":
         data_disks.add(engine.host, engine.server(name), int(rest[0]))
     elif action == "remove":

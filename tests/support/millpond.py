@@ -3,11 +3,14 @@
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from millpond.backends.libvirt_storage import LibvirtStorage
+from millpond.compute.host import Host
 from millpond.engine import Engine
+from millpond.model.formats import Backend
 from millpond.model.names import ServerId
 from millpond.model.server import Server
 from tests.support.guests import MicroGuest
@@ -94,6 +97,18 @@ class Millpond:
     def wait_for_console(self, id: ServerId | str, text: str, seconds: float = 30) -> str:
         wait_for(lambda: text in self.console(id), seconds)
         return self.console(id)
+
+
+def without_files(engine: Engine) -> Host:
+    """The engine's host as if none of its files could be opened here."""
+    own_pools = {Backend.LVM: engine.settings.libvirt.pools.lvm}
+    backends = {
+        each: LibvirtStorage(
+            each, engine.pools, pool=own_pools.get(each, ""), can_open=lambda _path, _how: False
+        )
+        for each in (Backend.RAW, Backend.QCOW2, Backend.PLOOP, Backend.LVM)
+    }
+    return replace(engine.host, backends=backends)
 
 
 def converted(guest: MicroGuest, format: str, directory: Path, *options: str) -> Path:

@@ -199,7 +199,7 @@ def test_what_is_refused_leaves_nothing_behind(
     refused: list[tuple[Path, ImageFormat, type[MillpondError], str]] = [
         (disk, ImageFormat.VMDK, ImageRefused, "content is not"),
         (converted(disk, "qcow2"), ImageFormat.AKI, ImageRefused, "its content is qcow2"),
-        (ploop, ImageFormat.PLOOP, ImageRefused, "a ploop directory"),
+        (ploop, ImageFormat.PLOOP, ImageRefused, "names no image"),
         (tmp_path, ImageFormat.RAW, FileNotReadable, "it is a directory"),
         (tmp_path / "gone", ImageFormat.RAW, FileNotReadable, "No such file"),
     ]

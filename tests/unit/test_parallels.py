@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from millpond.images import parallels
 from millpond.images.container import CUT_OFF, DAMAGED, NOT_CLOSED, Objection
+from millpond.model.formats import DiskFormat
 from tests.support.image_files import MiB, converted, qemu_img, raw_file, virtual_size
 
 VERSION, BLOCK_SECTORS, BLOCKS, SECTORS, IN_USE, TABLE = 16, 28, 32, 36, 44, 64
@@ -135,3 +136,12 @@ def test_any_header_gets_an_answer(header: bytes, rest: bytes) -> None:
         assert parallels.virtual_size(image) >= 0
         assert flaws(image) in ([], [CUT_OFF])
         assert all(isinstance(each, Objection) for each in objections(image))
+
+
+@pytest.mark.parametrize("size", [512, 1000 * 1024, MiB, 3 * MiB + 512])
+def test_a_full_image_is_as_long_as_was_foretold(tmp_path: Path, size: int) -> None:
+    source, target = tmp_path / "full.raw", tmp_path / "full.hds"
+    source.write_bytes(b"!" * size)
+    qemu_img("convert", "-f", "raw", "-O", "parallels", source, target)
+
+    assert target.stat().st_size == DiskFormat.PLOOP.most_bytes(size)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from millpond.backends.growth import Growth, Way
 from millpond.model.formats import DiskFormat
 from millpond.model.layer import Chain
 from millpond.model.names import ServerId
@@ -52,13 +53,12 @@ class ImageBackend(Protocol):
         """Write a small disk's whole content into it."""
         ...
 
-    def grows_beneath(self, disk: Disk) -> bool:
-        """Whether it has to be grown before a running server can see it larger."""
+    def growth(self, disk: Disk, way: Way | None = None) -> Growth:
+        """How it becomes larger; ``way`` names the one in which that was begun."""
         ...
 
-    def grow(self, disk: Disk, size: int) -> int:
-        """Make it larger, and say how large it became. A running server that uses it has to be
-        told."""
+    def mend(self, disk: Disk) -> None:
+        """Before a server starts on it: put right what a crash may have left."""
         ...
 
     def extract(self, disk: Disk, target: Path, format: DiskFormat, *, compress: bool) -> None:

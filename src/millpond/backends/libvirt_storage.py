@@ -6,8 +6,11 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from millpond.backends import own_format
 from millpond.backends.backend import DiskWanted, PoolsOf
-from millpond.errors import DiskTooSmall, Unsupported, VolumeNotFound
+from millpond.backends.growth import GROWTHS, CanOpen, Growth, Way
+from millpond.errors import DiskTooSmall, NeedsHostFiles, VolumeNotFound
+from millpond.images import written
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import Chain, FileSource, Layer, VolumeSource
 from millpond.model.names import volume_name
@@ -16,7 +19,7 @@ from millpond.model.sizes import enough_for, format_size
 from millpond.model.template import Template
 from millpond.model.volume import Backing, Volume, VolumeSpec
 from millpond.storage.pool import Pool
-from millpond.system import files, lvm, qemu_img
+from millpond.system import files, qemu_img
 
 LOG = logging.getLogger(__name__)
 
@@ -24,10 +27,18 @@ LOG = logging.getLogger(__name__)
 class LibvirtStorage:
     """Decides by what the pool can do, never by its name or type."""
 
-    def __init__(self, backend: Backend, pools: PoolsOf, *, pool: str = "") -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        pools: PoolsOf,
+        *,
+        pool: str = "",
+        can_open: CanOpen = files.can_open,
+    ) -> None:
         self._backend = backend
         self._pools = pools
         self._own_pool = pool
+        self._can_open = can_open
 
     def plan(self, wanted: DiskWanted) -> Disk:
         pool = (
@@ -55,6 +66,8 @@ class LibvirtStorage:
             _refuse_too_small(disk, template)
         self.delete(disk)  # the record came first: a volume of this name is our own half-made one
         pool = self._pools.named(disk.pool)
+        if not disk.format.libvirt_makes:
+            return replace(disk, size=self._write(disk, template))
         if template is None:
             pool.create(spec_of(disk))
             LOG.info("made %s/%s, empty", disk.pool, disk.volume)
@@ -67,18 +80,16 @@ class LibvirtStorage:
     def fill(self, disk: Disk, content: bytes) -> None:
         self._pools.named(disk.pool).upload(disk.volume, content)
 
-    def grows_beneath(self, disk: Disk) -> bool:
-        return not self._pools.named(disk.pool).capabilities.sparse
-
-    def grow(self, disk: Disk, size: int) -> int:
-        _refuse_to_shrink(disk, size)
+    def growth(self, disk: Disk, way: Way | None = None) -> Growth:
         pool = self._pools.named(disk.pool)
-        if pool.capabilities.grows:
-            pool.resize(disk.volume, size)
-        else:
-            _extend(pool, pool.get(disk.volume), disk.size, size)
-        LOG.info("grew %s/%s to %s", disk.pool, disk.volume, format_size(size))
-        return pool.get(disk.volume).capacity
+        return GROWTHS[way or self._way(disk, pool)](pool, disk, self._can_open)
+
+    def mend(self, disk: Disk) -> None:
+        if not disk.format.stays_open:
+            return
+        path = self._pools.named(disk.pool).get(disk.volume).path
+        if self._can_open(path, os.W_OK) and own_format.close(Path(path), disk.format):
+            LOG.info("mended %s/%s, which a crash had left open", disk.pool, disk.volume)
 
     def chain(self, disk: Disk) -> Chain:
         if not disk.content.is_seen_by_the_guest:
@@ -98,8 +109,17 @@ class LibvirtStorage:
         return self._pools.named(disk.pool).find(disk.volume) is not None
 
     def delete(self, disk: Disk) -> None:
+        pool = self._pools.named(disk.pool)
+        if way := _way_by_copy(disk, pool):
+            self.growth(disk, way).abandon()
         with suppress(VolumeNotFound):
-            self._pools.named(disk.pool).delete(disk.volume)
+            pool.delete(disk.volume)
+
+    def _way(self, disk: Disk, pool: Pool) -> Way:
+        by_copy = _way_by_copy(disk, pool)
+        if by_copy is Way.REMADE and self._can_open(pool.get(disk.volume).path, os.W_OK):
+            return Way.EXTENDED
+        return by_copy or Way.RESIZED
 
     def _layers(self, disk: Disk) -> Chain:
         """The chain as tools on this machine open it."""
@@ -120,7 +140,7 @@ class LibvirtStorage:
         pool = self._pools.named(disk.pool)
         fills = pool.capabilities.sparse and disk.format is template.format
         volume = pool.create(spec_of(disk)) if fills else None
-        if volume and _can_open(base.path, os.R_OK) and _can_open(volume.path, os.W_OK):
+        if volume and self._can_fill(volume, base):
             how = _fill(volume, base)
         else:
             if volume:
@@ -129,17 +149,37 @@ class LibvirtStorage:
             how = "copy by libvirt"
         LOG.info("made %s/%s from %s by %s", disk.pool, disk.volume, base.name, how)
 
+    def _write(self, disk: Disk, template: Template | None) -> int:
+        """A disk of a format that libvirt does not make. How large it became."""
+        base = self._pools.base.get(template.volume) if template else None
+        volume = self._empty_file(disk, base)
+        LOG.info("writing %s/%s here: libvirt makes no %s", disk.pool, disk.volume, disk.format)
+        if base and template and _is_like(disk, template):
+            _fill(volume, base)
+            return written.virtual_size(Path(volume.path), disk.format)
+        source = _opened(base, template.format) if base and template else None
+        with own_format.room_for(volume, disk.size):
+            return own_format.write(Path(volume.path), disk.format, disk.size, source)
+
+    def _empty_file(self, disk: Disk, base: Volume | None) -> Volume:
+        """Made by libvirt, so that the pool knows it, as the only thing that libvirt can make
+        without looking at what it is."""
+        pool = self._pools.named(disk.pool)
+        volume = pool.create(VolumeSpec(name=disk.volume, format=DiskFormat.RAW, capacity=0))
+        if self._can_fill(volume, base):
+            return volume
+        pool.delete(volume.name)
+        raise NeedsHostFiles(f"a {disk.format} disk", "libvirt cannot make one", volume.path)
+
+    def _can_fill(self, volume: Volume, base: Volume | None) -> bool:
+        readable = base is None or self._can_open(base.path, os.R_OK)
+        return readable and self._can_open(volume.path, os.W_OK)
+
 
 def _refuse_too_small(disk: Disk, template: Template) -> None:
     if disk.size < template.virtual_size:
         needed, enough = format_size(template.virtual_size), enough_for(template.virtual_size)
         raise DiskTooSmall(format_size(disk.size), needed, template.image, enough)
-
-
-def _refuse_to_shrink(disk: Disk, size: int) -> None:
-    if size < disk.size:
-        reason = f"it has {format_size(disk.size)}, and what lies behind would be lost"
-        raise Unsupported(f"making {disk.role} {format_size(size)} large", reason)
 
 
 def spec_of(disk: Disk, backing: Backing | None = None) -> VolumeSpec:
@@ -151,32 +191,24 @@ def _opened(volume: Volume, format: DiskFormat) -> Layer:
     return Layer(source=FileSource(path=volume.path, device=device), format=format)
 
 
-def _can_open(path: str, how: int) -> bool:
-    """Tried on a file whose name nobody else could have: not deduced from the host's address."""
-    return os.access(path, how)
+def _is_like(disk: Disk, template: Template) -> bool:
+    """A copy of the file is the disk."""
+    return (disk.format, disk.size) == (template.format, template.virtual_size)
+
+
+def _way_by_copy(disk: Disk, pool: Pool) -> Way | None:
+    """The way of a disk that cannot be grown in place, or not without the host's files."""
+    if not disk.format.libvirt_makes:
+        return Way.REWRITTEN
+    return None if pool.capabilities.grows else Way.REMADE
 
 
 def _fill(volume: Volume, base: Volume) -> str:
-    needed = format_size(base.allocation)
     with (
-        files.explaining_lack_of_space(Path(volume.path), f"pool {volume.pool}", needed),
+        own_format.room_for(volume, base.allocation),
         open(base.path, "rb") as source,
         open(volume.path, "r+b") as target,
     ):
         how = files.copy_into(source.fileno(), target.fileno())
         files.sync(target.fileno())
         return how
-
-
-def _extend(pool: Pool, volume: Volume, end: int, size: int) -> None:
-    """A logical volume, which libvirt cannot grow. What the new extents held is another
-    server's: all behind the ``end`` that the record knows is wiped."""
-    if not _can_open(volume.path, os.W_OK):
-        raise Unsupported(
-            f"growing volume {volume.name}",
-            f"libvirt cannot do it in pool {pool.name}, and {volume.path} cannot be opened here",
-            "run this on the host itself",
-        )
-    lvm.extend(volume.path, size, pool.name)
-    lvm.zero(volume.path, end)
-    pool.refresh()

@@ -6,7 +6,7 @@ import os
 
 from millpond.backends.backend import PoolsOf
 from millpond.backends.libvirt_storage import LibvirtStorage, spec_of
-from millpond.errors import Busy, Unsupported
+from millpond.errors import Busy, NeedsHostFiles
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import CephAccess, Chain, FileSource, Layer, RbdSource
 from millpond.model.server import Disk
@@ -73,12 +73,9 @@ class RbdStorage(LibvirtStorage):
         return pool.get(template.volume)
 
     def _bring(self, pool: Pool, base: Volume, template: Template) -> None:
-        if not os.access(base.path, os.R_OK):
-            raise Unsupported(
-                f"bringing template {base.name} into pool {pool.name}",
-                f"{base.path} cannot be opened here",
-                "run this on the host itself",
-            )
+        if not self._can_open(base.path, os.R_OK):
+            what = f"bringing template {base.name} into pool {pool.name}"
+            raise NeedsHostFiles(what, "libvirt takes no uploads there", base.path)
         _clear(pool, template.volume)
         wanted = VolumeSpec(
             name=template.volume, format=DiskFormat.RAW, capacity=template.virtual_size
@@ -88,7 +85,7 @@ class RbdStorage(LibvirtStorage):
             undo.callback(pool.delete, wanted.name)
             source = Layer(source=FileSource(path=base.path), format=template.format)
             target = Layer(source=_image(pool, wanted.name), format=wanted.format)
-            qemu_img.pour([source], target)
+            qemu_img.fill(target, [source])
             complete = _image(pool, wanted.name, COMPLETE)
             undo.callback(rbd.remove_snapshot, complete)
             rbd.create_snapshot(complete)

@@ -1,5 +1,6 @@
 """millpond image …"""
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +28,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 @app.command()
 def add(
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="'-' reads standard input.")],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="Or a ploop directory; '-' reads standard input."),
+    ],
     name: Annotated[str, typer.Option(help="Default: the file's name.")] = "",
     disk_format: Annotated[
         ImageFormat | None, typer.Option(help="Default: what the file's suffix says.")
@@ -141,4 +145,4 @@ def _property(text: str) -> tuple[str, str]:
 
 def _length(file: Path) -> int | None:
     """Unknown of a pipe, and of what is not there."""
-    return file.stat().st_size if file.is_file() else None
+    return file.stat().st_size if os.path.isfile(file) else None

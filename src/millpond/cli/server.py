@@ -111,7 +111,7 @@ def resize(
     server: Name,
     disk: Annotated[str, typer.Option(help="The root disk's new size, such as 20G.")],
 ) -> None:
-    """Make a server's root disk larger, also while it runs."""
+    """Make a server's root disk larger, also while it runs (but for ploop disks)."""
     engine = Engine.load(ctx.obj.config_files)
     growth.grow(engine.host, engine.server(server), "disk", parse_size(disk, unit="g"))
 
@@ -142,7 +142,7 @@ def grow_disk(
     disk: Role,
     size: Annotated[str, typer.Option(help="The new size, such as 20G.")],
 ) -> None:
-    """Make a disk larger, also while the server runs."""
+    """Make a disk larger, also while the server runs (but for ploop disks)."""
     engine = Engine.load(ctx.obj.config_files)
     growth.grow(engine.host, engine.server(server), disk, parse_size(size, unit="g"))
 

@@ -65,6 +65,12 @@ def delete(host: Host, server: Server) -> None:
         host.backend(disk.backend).delete(disk)
 
 
+def mend(host: Host, server: Server) -> None:
+    """What a crash of the host may have left in the disks of a server that is off."""
+    for disk in server.disks:
+        host.backend(disk.backend).mend(disk)
+
+
 def template(
     host: Host, server: Server, disk: Disk, progress: Progress = silent
 ) -> Template | None:

@@ -57,7 +57,7 @@ def explain(
         proven=image.format.content,
         backend=choice.backend,
         reason=choice.reason,
-        template_format=DiskFormat.RAW if _goes_to_ceph(choice) else choice.template_format,
+        template_format=_made(choice),
         native=choice.native,
         template=template_name(image.id, choice.template_format),
         template_exists=prepared,
@@ -84,8 +84,12 @@ def _cost(image: Image, choice: Choice) -> tuple[int, int]:
     reach a cluster."""
     if choice.native and not _goes_to_ceph(choice):
         return 0, 0
-    return image.size, image.virtual_size
+    return image.size, _made(choice).most_bytes(image.virtual_size)
 
 
 def _goes_to_ceph(choice: Choice) -> bool:
     return choice.backend is Backend.RBD
+
+
+def _made(choice: Choice) -> DiskFormat:
+    return DiskFormat.RAW if _goes_to_ceph(choice) else choice.template_format

@@ -4,7 +4,7 @@ import logging
 import time
 from functools import partial
 
-from millpond.compute import spawn
+from millpond.compute import disks, spawn
 from millpond.compute.host import Host
 from millpond.errors import Interrupted, WrongState
 from millpond.model.server import Server
@@ -87,6 +87,7 @@ def unoccupied(host: Host, server: Server) -> Server:
 
 def _define_if_off(host: Host, server: Server) -> Server:
     if host.domains.state(server.id) not in ON:
+        disks.mend(host, server)
         spawn.define(host, server)
     return server
 

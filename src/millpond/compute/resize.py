@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
+from millpond.backends.growth import Growth, Way
 from millpond.compute.domain_xml import record_xml
 from millpond.compute.host import Host
 from millpond.compute.power import ON, unoccupied
@@ -12,7 +13,7 @@ from millpond.errors import DiskNotFound, Unsupported
 from millpond.model.server import Content, Disk, Server
 from millpond.model.sizes import format_size
 from millpond.records import journal
-from millpond.records.journal import Step, Verb, nothing
+from millpond.records.journal import Step, Verb, deed, nothing
 from millpond.records.records import ServerJournal, settled
 
 LOG = logging.getLogger(__name__)
@@ -21,8 +22,11 @@ LOG = logging.getLogger(__name__)
 def grow(host: Host, server: Server, role: str, size: int) -> Server:
     with host.records.lock(server):
         current = unoccupied(host, server)
-        _refuse(disk_of(current, role), size)
-        details = {"role": role, "size": str(size)}
+        disk = disk_of(current, role)
+        _refuse(disk, size)
+        way = host.backend(disk.backend).growth(disk).way
+        _refuse_running(host, current, disk, way)
+        details = {"role": role, "size": str(size), "way": way.value}
         notes = ServerJournal(host.records, details)
         grown = journal.run(growing(host, details), current, notes, host.watch)
     LOG.info("grew %s of server %s to %s", role, server.name, format_size(size))
@@ -31,8 +35,10 @@ def grow(host: Host, server: Server, role: str, size: int) -> Server:
 
 def growing(host: Host, details: Mapping[str, str]) -> Verb[Server]:
     """Begun, it goes forward: a disk that has grown cannot be made small again."""
+    grows_or_not = None if _way(details).only_forward else nothing
     steps = (
-        Step("extend", partial(_extend, host, details), nothing),  # it grows or it does not
+        Step("copy", deed(partial(_copy, host, details)), partial(_forget, host, details)),
+        Step("extend", partial(_extend, host, details), grows_or_not),
         Step("tell", partial(_tell, host, details), nothing),
         Step("record", partial(_mark, host)),
     )
@@ -57,13 +63,42 @@ def _refuse(disk: Disk, size: int) -> None:
         raise Unsupported(what, "it is the config drive", "make a data disk instead")
 
 
+def _refuse_running(host: Host, server: Server, disk: Disk, way: Way) -> None:
+    if way.only_off and host.domains.state(server.id) in ON:
+        raise Unsupported(
+            f"growing {disk.role} while the server runs",
+            f"a {disk.format} disk in pool {disk.pool} is copied to become larger",
+            f"stop the server first: millpond server stop {server.name}",
+        )
+
+
+def _way(details: Mapping[str, str]) -> Way:
+    return Way(details.get("way", Way.RESIZED))
+
+
+def _growth(host: Host, details: Mapping[str, str], server: Server) -> Growth:
+    disk = disk_of(server, details["role"])
+    return host.backend(disk.backend).growth(disk, _way(details))
+
+
+def _copy(host: Host, details: Mapping[str, str], server: Server) -> None:
+    """Only for a disk that cannot grow where it is. Asked again whether the server runs: who
+    resumes comes later, and somebody may have started its domain."""
+    _refuse_running(host, server, disk_of(server, details["role"]), _way(details))
+    _growth(host, details, server).begin(int(details["size"]))
+
+
+def _forget(host: Host, details: Mapping[str, str], server: Server) -> None:
+    _growth(host, details, server).abandon()
+
+
 def _extend(host: Host, details: Mapping[str, str], server: Server) -> Server:
     """What lies below. Of a running server only what QEMU does not grow itself."""
-    disk, size = disk_of(server, details["role"]), int(details["size"])
-    backend = host.backend(disk.backend)
-    if host.domains.state(server.id) in ON and not backend.grows_beneath(disk):
+    disk, way = disk_of(server, details["role"]), _way(details)
+    _refuse_running(host, server, disk, way)
+    if way is Way.RESIZED and host.domains.state(server.id) in ON:
         return server
-    return _with_size(server, disk, backend.grow(disk, size))
+    return _with_size(server, disk, _growth(host, details, server).finish(int(details["size"])))
 
 
 def _tell(host: Host, details: Mapping[str, str], server: Server) -> Server:

@@ -24,6 +24,7 @@ OTHER_VERSION = Objection(
 )
 
 _HEADER = struct.Struct("<16sIIIIIQIIIQ")
+HEADER_SIZE = _HEADER.size
 _OLD = b"WithoutFreeSpace"
 _NEW = b"WithouFreSpacExt"
 _VERSION = 2
@@ -62,11 +63,16 @@ def virtual_size(head: bytes) -> int:
     return _header(head).sectors * SECTOR
 
 
+def is_open(head: bytes) -> bool:
+    """Somebody has it open for writing, or died while he had."""
+    return _header(head).in_use == _IN_USE
+
+
 def objections(head: bytes) -> Iterator[Objection]:
     header = _header(head)
     if header.version != _VERSION:
         yield OTHER_VERSION
-    if header.in_use == _IN_USE:
+    if is_open(head):
         yield NOT_CLOSED
     if header.blocks * header.block_sectors < header.sectors:
         yield DAMAGED

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from millpond.errors import FileNotReadable, ImageRefused
+from millpond.errors import FileNotReadable
+from millpond.images import ploop_directory
 from millpond.images.inspection import Inspection
 from millpond.model.formats import ImageFormat
 from millpond.system import files
@@ -140,11 +141,7 @@ def opened(source: Path) -> Iterator[int]:
     if source == STANDARD_INPUT:
         yield 0
         return
-    _refuse_directory(source)
-    try:
-        descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise FileNotReadable(source, error.strerror or str(error)) from error
+    descriptor = _opened_directory(source) if os.path.isdir(source) else _opened_file(source)
     try:
         if stat.S_ISCHR(os.fstat(descriptor).st_mode):
             raise FileNotReadable(source, "it is neither a file nor a disk")
@@ -153,15 +150,15 @@ def opened(source: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _refuse_directory(source: Path) -> None:
-    if (source / "DiskDescriptor.xml").is_file():
-        raise ImageRefused(
-            str(source),
-            "it is a ploop directory, and an image is one file",
-            f"add its disk alone: {source / 'root.hds'} --disk-format ploop",
-        )
-    if source.is_dir():
-        raise FileNotReadable(source, "it is a directory")
+def _opened_file(source: Path) -> int:
+    try:
+        return os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise FileNotReadable(source, error.strerror or str(error)) from error
+
+
+def _opened_directory(source: Path) -> int:
+    return ploop_directory.open_plainly(ploop_directory.image_file(source))
 
 
 def _can_be_cloned(source: Path, descriptor: int) -> bool:

@@ -20,6 +20,7 @@ _FORMATS = {
     ".vhdx": ImageFormat.VHDX,
     ".iso": ImageFormat.ISO,
     ".hds": ImageFormat.PLOOP,
+    ".hdd": ImageFormat.PLOOP,
     ".ploop": ImageFormat.PLOOP,
     ".ami": ImageFormat.AMI,
     ".aki": ImageFormat.AKI,
@@ -32,10 +33,14 @@ _SAYS_NOTHING = ".img"
 def stated_name(path: Path) -> str:
     if path == STANDARD_INPUT:
         raise BadOption("--name", "standard input has no name", "give the image one")
+    if os.path.isdir(path):
+        path = path.resolve()  # '.' has no name
     return path.stem if path.suffix.lower() in (*_FORMATS, _SAYS_NOTHING) else path.name
 
 
 def stated_format(path: Path) -> ImageFormat:
+    if os.path.isdir(path):
+        return ImageFormat.PLOOP  # no other image is a directory
     if stated := _FORMATS.get(path.suffix.lower()):
         return stated
     raise BadOption(

@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+from millpond.model.sizes import MiB
+
 
 class DiskFormat(StrEnum):
     """What bytes on a disk are, by libvirt's name in ``<driver type>``."""
@@ -18,6 +20,27 @@ class DiskFormat(StrEnum):
     def qemu(self) -> str:
         """The name that qemu-img takes after -f and -O."""
         return "parallels" if self is DiskFormat.PLOOP else self.value
+
+    @property
+    def libvirt_makes(self) -> bool:
+        """libvirt makes, fills and grows disks of this format. Of ploop it knows only directories
+        that Virtuozzo's tools keep, and for one of these it takes a single file of it too."""
+        return self is not DiskFormat.PLOOP
+
+    @property
+    def stays_open(self) -> bool:
+        """It says of itself that somebody has it open. After a crash it still does, and QEMU
+        refuses to write to it until it is checked."""
+        return self is DiskFormat.PLOOP
+
+    def most_bytes(self, size: int) -> int:
+        """The longest that the file of a new disk of this size becomes, but for a few KiB. QEMU
+        writes Parallels images in blocks of 1 MiB, with their table in front."""
+        if self is not DiskFormat.PLOOP:
+            return size
+        blocks = -(-size // MiB)
+        table = -(-(64 + 4 * blocks) // MiB)
+        return (table + blocks) * MiB
 
 
 class ImageFormat(StrEnum):

@@ -29,6 +29,11 @@ def volume_name(server: ServerId, role: str) -> str:
     return f"{server}_{role}"
 
 
+def grown_name(volume: str) -> str:
+    """What lies beside a volume while that is being copied to become larger."""
+    return f"{volume}.grown"
+
+
 def template_name(image: ImageId, format: DiskFormat) -> str:
     """The template of an image: as Nova names a raw base, with a suffix for others (B16)."""
     digest = hashlib.sha1(image.encode(), usedforsecurity=False).hexdigest()

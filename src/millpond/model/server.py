@@ -8,7 +8,7 @@ from typing import Self
 from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.image import Image
-from millpond.model.names import ImageId, ServerId
+from millpond.model.names import ImageId, ServerId, grown_name
 
 SCHEMA = 1
 """Version of the record's layout; a newer one than ours is refused, never guessed at."""
@@ -157,3 +157,7 @@ class Server:
             Content.RAMDISK: boot and boot.ramdisk,
         }
         return {content: image for content, image in found.items() if image}
+
+    def volumes_of(self, disk: Disk) -> tuple[str, ...]:
+        """Its volume, and what may lie beside it while an operation is under way."""
+        return (disk.volume, grown_name(disk.volume)) if self.operation else (disk.volume,)

@@ -1,6 +1,7 @@
 """A pool that libvirt manages."""
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +11,7 @@ import tenacity
 from millpond.errors import (
     LibvirtFailed,
     MillpondError,
+    NeedsHostFiles,
     NoSpace,
     PoolBusy,
     PoolNotFound,
@@ -145,12 +147,14 @@ class LibvirtPool:
 
     def delete(self, name: str) -> None:
         try:
-            with self._calling(f"deleting volume {name}") as pool:
-                pool.storageVolLookupByName(name).delete(0)
+            self._delete(name)
         except LibvirtFailed as error:
             if error.code == libvirtd.NO_SUCH_VOLUME or "Failed to find logical" in error.detail:
                 raise VolumeNotFound(self.name, name) from error
-            raise
+            if "Not a directory" not in error.detail:
+                raise
+            self._remove_file(name)
+            self._delete(name)
 
     def refresh(self) -> None:
         with self._locks.hold(f"pool-refresh:{self.name}"):
@@ -163,6 +167,20 @@ class LibvirtPool:
         with self._calling("asking how full it is") as pool:
             _state, capacity, allocation, available = pool.info()
         return PoolUsage(capacity=capacity, allocation=allocation, available=available)
+
+    def _delete(self, name: str) -> None:
+        with self._calling(f"deleting volume {name}") as pool:
+            pool.storageVolLookupByName(name).delete(0)
+
+    def _remove_file(self, name: str) -> None:
+        """libvirt takes a file for a directory of ploop's if its bytes say so, be it that we made
+        it so or that a guest wrote it, and cannot delete it. One that is gone, it can."""
+        path = self.get(name).path
+        try:
+            os.unlink(path)
+        except OSError as error:
+            reason = "libvirt takes it for a directory"
+            raise NeedsHostFiles(f"deleting volume {name}", reason, path) from error
 
     def _refresh_patiently(self) -> None:
         try:

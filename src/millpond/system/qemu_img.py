@@ -1,7 +1,7 @@
 """One function per verb of qemu-img: stated formats in, values out, limits always."""
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from millpond.errors import ToolFailed, Unsupported
@@ -11,6 +11,9 @@ from millpond.system.process import CONVERSION, run
 
 _OPTIONS = {DiskFormat.QCOW2: ["-o", "compat=1.1"]}
 
+# QEMU would take 128 MiB ahead and give it back at the end: too much for a nearly full pool.
+_TAKES_NO_MORE = {DiskFormat.PLOOP: {"prealloc-mode": "truncate"}}
+
 
 def convert(source: Path, source_format: DiskFormat, target: Path, format: DiskFormat) -> None:
     """A copy in another format. Only for bytes that passed inspection: qemu-img opens them."""
@@ -19,23 +22,46 @@ def convert(source: Path, source_format: DiskFormat, target: Path, format: DiskF
     _run(words)
 
 
+def create(path: Path, format: DiskFormat, size: int) -> None:
+    """An empty image; a file that is there keeps its owner and its mode."""
+    words = ["qemu-img", "create", "-q", "-f", format.qemu, *_OPTIONS.get(format, [])]
+    _run([*words, str(path), str(size)])
+
+
+def fill(target: Layer, layers: Sequence[Layer]) -> None:
+    """What the layers show, into a new image that is there and may be larger. Told that this is
+    all zeros: else zeros would be written to wherever the source has a hole."""
+    words = ["qemu-img", "convert", "-n", "--target-is-zero", "--image-opts"]
+    options = _options([target]) | _TAKES_NO_MORE.get(target.format, {})
+    _run([*words, "--target-image-opts", _stated(_options(layers)), _stated(options)])
+
+
+def compare(one: Path, other: Path, format: DiskFormat) -> None:
+    """Raises ToolFailed unless both hold the same, with nothing but zeros behind the shorter."""
+    _run(["qemu-img", "compare", "-q", "-f", format.qemu, "-F", format.qemu, str(one), str(other)])
+
+
+def repair(path: Path, format: DiskFormat) -> None:
+    """Put right what a crash left."""
+    _run(["qemu-img", "check", "-q", "-r", "all", "-f", format.qemu, str(path)])
+
+
+def resize(path: Path, format: DiskFormat, size: int) -> None:
+    """Larger only: qemu-img refuses the other way unless it is told so."""
+    _run(["qemu-img", "resize", "-q", "-f", format.qemu, str(path), str(size)])
+
+
 def extract(layers: Sequence[Layer], target: Path, format: DiskFormat, *, compress: bool) -> None:
     """What a disk shows, as one image. Every layer is stated, the top first: nothing that is
     written in a header is followed."""
     words = ["qemu-img", "convert", "--image-opts", "-O", format.qemu, *_OPTIONS.get(format, [])]
     words += ["-c"] if compress else []
-    _run([*words, _stated(layers), str(target)])
+    _run([*words, _stated(_options(layers)), str(target)])
 
 
-def pour(layers: Sequence[Layer], target: Layer) -> None:
-    """What the layers show into a target that is there, is large enough and reads as zeros."""
-    words = ["qemu-img", "convert", "-n", "--target-is-zero", "--image-opts"]
-    _run([*words, "--target-image-opts", _stated(layers), _stated([target])])
-
-
-def _stated(layers: Sequence[Layer]) -> str:
+def _stated(options: Mapping[str, str]) -> str:
     """As --image-opts takes it."""
-    return ",".join(f"{key}={value.replace(',', ',,')}" for key, value in _options(layers).items())
+    return ",".join(f"{key}={value.replace(',', ',,')}" for key, value in options.items())
 
 
 def _options(layers: Sequence[Layer], prefix: str = "") -> dict[str, str]:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from millpond.errors import ImageRefused, ToolFailed
+from millpond.images import written
 from millpond.images.receive import receive
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
@@ -16,7 +17,7 @@ from millpond.model.names import template_name
 from millpond.model.sizes import format_size
 from millpond.model.template import Prepared, Template
 from millpond.records.journal import Step, Verb
-from millpond.system import files, qcow2, qemu_img
+from millpond.system import files, qemu_img
 from millpond.system.files import Progress, silent
 from millpond.templates.handler import BaseTemplateImagehandler, Workshop
 from millpond.templates.publication import Publication
@@ -128,19 +129,14 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
 
 
 def _virtual_size(path: Path, wanted: ImagePreparation) -> int:
-    """From what we wrote; of a format that was kept as it came, from its inspection."""
-    if wanted.format is DiskFormat.RAW:
-        return path.stat().st_size
+    """From what we wrote; of an image that was kept as it came, from its inspection."""
     if wanted.converts:
-        return qcow2.read_header(path).virtual_size
+        return written.virtual_size(path, wanted.format)
     return wanted.image.virtual_size
 
 
 def _verify(path: Path, wanted: ImagePreparation) -> None:
-    """A conversion that lost something says nothing of it: look."""
-    if wanted.format is DiskFormat.QCOW2 and not qcow2.read_header(path).stands_alone:
-        raise ToolFailed("qemu-img", "the converted image does not stand alone")
-    if (size := _virtual_size(path, wanted)) < wanted.image.virtual_size:
+    if (size := written.virtual_size(path, wanted.format)) < wanted.image.virtual_size:
         raise ToolFailed(
             "qemu-img",
             f"the converted image has {format_size(size)} instead of "

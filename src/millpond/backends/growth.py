@@ -1,0 +1,197 @@
+"""The ways in which a disk becomes larger."""
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from millpond.backends import own_format
+from millpond.errors import NeedsHostFiles, NoSpace, VolumeNotFound
+from millpond.images import written
+from millpond.model.layer import FileSource, Layer
+from millpond.model.names import grown_name
+from millpond.model.server import Disk
+from millpond.model.sizes import format_size
+from millpond.model.volume import Volume, VolumeSpec
+from millpond.storage.pool import Pool
+from millpond.system import files, lvm, qemu_img
+
+CanOpen = Callable[[str, int], bool]
+"""Whether a path of the host can be opened here, for reading or for writing."""
+
+
+class Way(StrEnum):
+    """Decided once and written into the journal: whoever goes on goes on this way."""
+
+    RESIZED = "resized"
+    """In place by libvirt; of a server that runs, by QEMU alone."""
+    EXTENDED = "extended"
+    """In place, before a running server can be told."""
+    REWRITTEN = "rewritten"
+    """Copied into a larger file, which then takes its place."""
+    REMADE = "remade"
+    """Copied to another volume, deleted, and made larger from there."""
+
+    @property
+    def only_off(self) -> bool:
+        return self in (Way.REWRITTEN, Way.REMADE)
+
+    @property
+    def only_forward(self) -> bool:
+        """Once it finishes, there may be nothing left of the disk but its copy."""
+        return self is Way.REMADE
+
+
+class Growth(Protocol):
+    """Of one disk. All of it may be called again after it was interrupted anywhere."""
+
+    @property
+    def way(self) -> Way: ...
+
+    def begin(self, size: int) -> None:
+        """What must be complete before the disk itself is touched."""
+        ...
+
+    def finish(self, size: int) -> int:
+        """Make it larger, and say how large it became."""
+        ...
+
+    def abandon(self) -> None:
+        """Remove what was begun and lies beside the disk."""
+        ...
+
+
+class _OfOneDisk:
+    """Nothing lies beside it, unless its way says otherwise."""
+
+    def __init__(self, pool: Pool, disk: Disk, can_open: CanOpen) -> None:
+        self._pool = pool
+        self._disk = disk
+        self._can_open = can_open
+
+    def begin(self, size: int) -> None:
+        """It is touched at once."""
+
+    def abandon(self) -> None:
+        """It has grown or it has not."""
+
+    def _volume(self) -> Volume:
+        return self._pool.get(self._disk.volume)
+
+    def _refuse_unless_open(self, volume: Volume) -> None:
+        if not self._can_open(volume.path, os.W_OK):
+            reason = f"libvirt cannot do it in pool {volume.pool}"
+            raise NeedsHostFiles(f"growing volume {volume.name}", reason, volume.path)
+
+
+class Resized(_OfOneDisk):
+    way = Way.RESIZED
+
+    def finish(self, size: int) -> int:
+        """libvirt grows a disk as what it takes it for, and that a guest may have written: where
+        it is mistaken, the disk is grown here, by its stated format."""
+        volume = self._volume()
+        if volume.reported_format in (None, self._disk.format):
+            self._pool.resize(volume.name, size)
+            return self._volume().capacity
+        self._refuse_unless_open(volume)
+        with own_format.room_for(volume, size):
+            qemu_img.resize(Path(volume.path), self._disk.format, size)
+        return size
+
+
+class Extended(_OfOneDisk):
+    """A logical volume, which libvirt cannot grow."""
+
+    way = Way.EXTENDED
+
+    def finish(self, size: int) -> int:
+        """What the new extents held is another server's: all behind the end that the record
+        knows is wiped."""
+        volume = self._volume()
+        self._refuse_unless_open(volume)
+        lvm.extend(volume.path, size, self._pool.name)
+        lvm.zero(volume.path, self._disk.size)
+        self._pool.refresh()
+        return self._volume().capacity
+
+
+class Rewritten(_OfOneDisk):
+    """A file of a format that nobody can grow in place."""
+
+    way = Way.REWRITTEN
+
+    def finish(self, size: int) -> int:
+        """The larger file is complete and compared when it takes the other's name: there is
+        always one or the other."""
+        volume = self._volume()
+        self._refuse_unless_open(volume)
+        path, format = Path(volume.path), self._disk.format
+        own_format.close(path, format)
+        if written.virtual_size(path, format) < size:
+            self.abandon()  # of an attempt that was interrupted
+            self._rewrite(volume, size)
+        return written.virtual_size(path, format)
+
+    def abandon(self) -> None:
+        """libvirt may have seen the file, if somebody refreshed the pool."""
+        grown = grown_name(self._disk.volume)
+        files.remove(Path(self._pool.path) / grown)
+        with suppress(VolumeNotFound):
+            self._pool.delete(grown)
+
+    def _rewrite(self, volume: Volume, size: int) -> None:
+        path, format = Path(volume.path), self._disk.format
+        grown = path.with_name(grown_name(path.name))
+        with own_format.room_for(volume, size):
+            files.make_like(path, grown)
+            source = Layer(source=FileSource(path=volume.path), format=format)
+            own_format.write(grown, format, size, source)
+        qemu_img.compare(path, grown, format)
+        os.rename(grown, path)
+        files.sync_directory(path.parent)
+        self._pool.refresh()
+
+
+class Remade(_OfOneDisk):
+    """A volume that only libvirt can reach, and libvirt cannot grow or rename it."""
+
+    way = Way.REMADE
+
+    def begin(self, size: int) -> None:
+        """As much as both need together is free, or nothing is done: when the disk is gone, its
+        copy takes as much as that did."""
+        self.abandon()
+        volume = self._volume()
+        if volume.capacity >= size:
+            return
+        self._pool.refresh()
+        if (free := self._pool.usage().available) < size:
+            raise NoSpace(f"pool {self._pool.name}", format_size(size), format_size(free))
+        self._pool.create_from(self._spec(grown_name(volume.name), volume.capacity), volume)
+
+    def finish(self, size: int) -> int:
+        """As long as there is a copy, the disk may be half made. It is removed last."""
+        if copy := self._pool.find(grown_name(self._disk.volume)):
+            with suppress(VolumeNotFound):
+                self._pool.delete(self._disk.volume)
+            self._pool.create_from(self._spec(self._disk.volume, size), copy)
+            self._pool.delete(copy.name)
+        return self._volume().capacity
+
+    def abandon(self) -> None:
+        with suppress(VolumeNotFound):
+            self._pool.delete(grown_name(self._disk.volume))
+
+    def _spec(self, name: str, capacity: int) -> VolumeSpec:
+        return VolumeSpec(name=name, format=self._disk.format, capacity=capacity)
+
+
+GROWTHS: Mapping[Way, Callable[[Pool, Disk, CanOpen], Growth]] = {
+    Way.RESIZED: Resized,
+    Way.EXTENDED: Extended,
+    Way.REWRITTEN: Rewritten,
+    Way.REMADE: Remade,
+}

@@ -1,0 +1,163 @@
+"""Disks that grow by being copied: interrupted at any call, nothing is lost."""
+
+from dataclasses import replace
+
+import pytest
+
+from millpond.backends.growth import GROWTHS, Growth, Way
+from millpond.backends.libvirt_storage import LibvirtStorage
+from millpond.errors import NoSpace
+from millpond.model.formats import Backend, DiskFormat
+from millpond.model.server import Disk
+from millpond.model.sizes import GiB, MiB
+from millpond.model.volume import Volume, VolumeSpec
+from millpond.storage.memory_pool import MemoryPool
+from millpond.storage.pool import PoolType
+
+DISK = Disk(
+    role="disk",
+    backend=Backend.LVM,
+    pool="lvm",
+    volume="server_disk",
+    format=DiskFormat.RAW,
+    size=64 * MiB,
+    target="vda",
+)
+
+
+class Killed(BaseException):
+    pass
+
+
+class PoolThatDies(MemoryPool):
+    """Knows what each volume holds, and dies before or in the middle of a call."""
+
+    def __init__(self, calls: int, *, size: int = GiB) -> None:
+        super().__init__("lvm", type_=PoolType.LOGICAL, size=size)
+        self.holds: dict[str, str] = {}
+        self.calls = calls
+
+    def create_from(self, spec: VolumeSpec, source: Volume) -> Volume:
+        """Half made it looks like a whole one."""
+        self._call()
+        made = super().create_from(spec, source)
+        self.holds[spec.name] = "half"
+        self._call()
+        self.holds[spec.name] = self.holds[source.name]
+        return made
+
+    def delete(self, name: str) -> None:
+        self._call()
+        super().delete(name)
+        del self.holds[name]
+        self._call()
+
+    def _call(self) -> None:
+        self.calls -= 1
+        if self.calls == 0:
+            raise Killed
+
+
+def pool_with_a_disk(calls: int, *, size: int = GiB) -> PoolThatDies:
+    pool = PoolThatDies(0, size=size)
+    pool.create(VolumeSpec(name=DISK.volume, format=DISK.format, capacity=DISK.size))
+    pool.holds[DISK.volume] = "everything"
+    pool.calls = calls
+    return pool
+
+
+def growth(pool: PoolThatDies) -> Growth:
+    return GROWTHS[Way.REMADE](pool, DISK, lambda _path, _how: False)
+
+
+def take(pool: PoolThatDies, steps: list[str]) -> list[str]:
+    """Take the steps as the journal does, and say which were begun and not finished."""
+    for index, step in enumerate(steps):
+        try:
+            getattr(growth(pool), step)(128 * MiB)
+        except Killed:
+            return steps[index:]
+    return []
+
+
+@pytest.mark.parametrize("first", range(1, 12))
+@pytest.mark.parametrize("second", range(12))
+def test_killed_anywhere_and_once_more_it_holds_what_it_held(first: int, second: int) -> None:
+    pool = pool_with_a_disk(first)
+    left = take(pool, ["begin", "finish"])
+    pool.calls = second
+    left = take(pool, left)
+    pool.calls = 0
+    assert take(pool, left) == []
+    assert pool.holds == {DISK.volume: "everything"}
+    assert pool.get(DISK.volume).capacity == 128 * MiB
+
+
+@pytest.mark.parametrize("first", range(1, 6))
+def test_given_up_before_the_disk_is_touched_only_the_disk_remains(first: int) -> None:
+    pool = pool_with_a_disk(first)
+    take(pool, ["begin"])
+    pool.calls = 0
+    growth(pool).abandon()
+    assert pool.holds == {DISK.volume: "everything"}
+    assert pool.get(DISK.volume).capacity == DISK.size
+
+
+def test_without_room_for_both_nothing_is_begun() -> None:
+    pool = pool_with_a_disk(0, size=127 * MiB)
+    with pytest.raises(NoSpace, match="128 MiB needed, 63 MiB available"):
+        growth(pool).begin(128 * MiB)
+    assert pool.holds == {DISK.volume: "everything"}
+
+
+def test_a_disk_that_is_large_enough_is_not_copied() -> None:
+    pool = pool_with_a_disk(0)
+    growth(pool).begin(DISK.size)
+    assert list(pool.holds) == [DISK.volume]
+    assert growth(pool).finish(DISK.size) == DISK.size
+
+
+# Which way
+
+
+class Pools:
+    def __init__(self, pool: MemoryPool) -> None:
+        self.base = pool
+
+    def for_role(self, _role: str) -> MemoryPool:
+        return self.base
+
+    def named(self, _name: str) -> MemoryPool:
+        return self.base
+
+
+def way(type_: PoolType, disk: Disk, *, open: bool) -> Way:
+    pool = MemoryPool("pool", type_=type_)
+    pool.create(VolumeSpec(name=disk.volume, format=disk.format, capacity=disk.size))
+    backend = LibvirtStorage(disk.backend, Pools(pool), can_open=lambda _path, _how: open)
+    return backend.growth(disk).way
+
+
+@pytest.mark.parametrize(
+    ("type_", "format", "open", "expected"),
+    [
+        (PoolType.DIR, DiskFormat.QCOW2, True, Way.RESIZED),
+        (PoolType.DIR, DiskFormat.RAW, False, Way.RESIZED),
+        (PoolType.RBD, DiskFormat.RAW, False, Way.RESIZED),
+        (PoolType.LOGICAL, DiskFormat.RAW, True, Way.EXTENDED),
+        (PoolType.LOGICAL, DiskFormat.RAW, False, Way.REMADE),
+        (PoolType.DIR, DiskFormat.PLOOP, True, Way.REWRITTEN),
+        (PoolType.DIR, DiskFormat.PLOOP, False, Way.REWRITTEN),
+    ],
+)
+def test_the_way_follows_from_the_pool_the_format_and_the_hosts_files(
+    type_: PoolType, format: DiskFormat, open: bool, expected: Way
+) -> None:
+    assert way(type_, replace(DISK, format=format), open=open) is expected
+
+
+def test_a_disk_goes_with_what_lies_beside_it() -> None:
+    pool = pool_with_a_disk(0)
+    growth(pool).begin(128 * MiB)
+    LibvirtStorage(Backend.LVM, Pools(pool)).delete(DISK)
+    assert pool.volumes() == []
