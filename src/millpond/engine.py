@@ -1,7 +1,7 @@
 """Settings to hosts, records and images: the wiring, once, for every program."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,9 @@ import stevedore
 
 from millpond import config
 from millpond.backends.backend import ImageBackend
+from millpond.backends.legacy.image_files import ImageCache
+from millpond.backends.legacy.layout import NovaLayout
+from millpond.backends.legacy.storage import LegacyStorage
 from millpond.backends.libvirt_storage import LibvirtStorage
 from millpond.compute import virtualization
 from millpond.compute.domains import Domains
@@ -26,7 +29,7 @@ from millpond.records.files import FileRecords
 from millpond.records.journal import Watch, unwatched
 from millpond.storage.ensure import PoolWanted
 from millpond.storage.libvirt_pool import LibvirtPool
-from millpond.storage.pool import PoolType
+from millpond.storage.pool import Pool, PoolType
 from millpond.storage.pools import PoolPlan, Pools
 from millpond.system.libvirtd import Libvirtd
 from millpond.system.locks import Locks, Slots
@@ -135,10 +138,30 @@ class Engine:
             base_pool=self.pool_plan.base.name,
             selection=self.settings.libvirt.selection,
             backends=backends,
+            legacy=self.legacy_storage,
             choose_virt_type=self._virt_type,
             instances=self.settings.instances_path,
             starts=Slots(self._locks, "start", max(1, (os.cpu_count() or 1) - 1)),
             watch=self._watch,
+        )
+
+    @cached_property
+    def legacy_storage(self) -> LegacyStorage:
+        return LegacyStorage(Path(self.pool_plan.base.path))
+
+    def nova_layout(self, pool: Callable[[str], Pool | None]) -> NovaLayout:
+        """Where Nova's disks are; ``pool`` opens one by its name, or says that there is none."""
+        libvirt, plan = self.settings.libvirt, self.pool_plan
+        names = {Backend.LVM: libvirt.pools.lvm, Backend.RBD: libvirt.pools.rbd}
+        configured = {Backend.LVM: bool(libvirt.volume_group), Backend.RBD: bool(libvirt.rbd)}
+        opened = {each: pool(name) for each, name in names.items() if configured[each]}
+        directories = [each for each in plan.all().values() if each.type is PoolType.DIR]
+        return NovaLayout(
+            instances=self.settings.instances_path,
+            cache=ImageCache(path=Path(plan.base.path), pool=plan.base.name),
+            usual=libvirt.selection.blank_backend().disk_format,
+            pools=tuple(Path(each.path) for each in directories if each != plan.base),
+            volumes={backend: each for backend, each in opened.items() if each},
         )
 
     def server(self, name_or_id: str) -> Server:
@@ -186,8 +209,13 @@ class Engine:
     def volume_owners(self, pool: LibvirtPool) -> Mapping[str, str]:
         """What each volume of a pool belongs to, in words, from the records."""
         templates = TemplateStore(pool).all() if pool.name == self.pool_plan.base.name else ()
-        disks = ((disk, server) for server in self.records.all() for disk in server.disks)
+        disks = [(disk, server) for server in self.records.all() for disk in server.disks]
         return {
+            **{
+                disk.template.volume: f"disk {disk.role} of server {s.name}, as its base"
+                for disk, s in disks
+                if disk.path and disk.template and disk.template.pool == pool.name
+            },
             **{each.volume: f"image {each.image}" for each in templates},
             **{disk.volume: f"server {s.name}" for disk, s in disks if disk.pool == pool.name},
         }

@@ -198,7 +198,7 @@ def _networks(server: Server) -> str:
 
 
 def _disk_line(disk: Disk) -> str:
-    line = f"{format_size(disk.size)} {disk.format}: {disk.pool}/{disk.volume}"
+    line = f"{format_size(disk.size)} {disk.format}: {disk.place}"
     if disk.template is None:
         return line
     how = "standing on" if disk.overlay else "copied from"

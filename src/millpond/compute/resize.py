@@ -57,7 +57,7 @@ def _refuse(disk: Disk, size: int) -> None:
 def _extend(host: Host, details: Mapping[str, str], server: Server) -> Server:
     """What lies below. Of a running server only what QEMU does not grow itself."""
     disk, size = disk_of(server, details["role"]), int(details["size"])
-    backend = host.backend(disk.backend)
+    backend = host.storage_of(disk)
     if host.domains.state(server.id) in ON and not backend.grows_beneath(disk):
         return server
     return _with_size(server, disk, backend.grow(disk, size))

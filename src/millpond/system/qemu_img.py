@@ -27,6 +27,11 @@ def extract(layers: Sequence[Layer], target: Path, format: DiskFormat, *, compre
     _run([*words, _stated(layers), str(target)])
 
 
+def resize(layers: Sequence[Layer], size: int) -> None:
+    """Make the top layer larger. qemu-img refuses to make it smaller unless it is told to."""
+    _run(["qemu-img", "resize", "--image-opts", _stated(layers), str(size)])
+
+
 def _stated(layers: Sequence[Layer]) -> str:
     """As --image-opts takes it."""
     return ",".join(f"{key}={value.replace(',', ',,')}" for key, value in _options(layers).items())

@@ -50,7 +50,7 @@ class Element:
         return etree.tostring(root, encoding="unicode")
 
     @classmethod
-    def from_xml(cls, text: str) -> Self:
+    def from_xml(cls, text: str | bytes) -> Self:
         return cls.from_node(etree.fromstring(text, _PARSER))
 
     def to_node(self) -> etree._Element:
