@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from millpond.compute import virtualization
 from millpond.compute.domains import Domains
 from millpond.compute.host import Host
 from millpond.config import Settings, VirtTypeOption
-from millpond.errors import Ambiguous, ServerNotFound
+from millpond.errors import Ambiguous, PoolNotFound, ServerNotFound
 from millpond.images.catalogue import Catalogue
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
@@ -149,20 +150,37 @@ class Engine:
     def legacy_storage(self) -> LegacyStorage:
         return LegacyStorage(Path(self.pool_plan.base.path))
 
-    def nova_layout(self, pool: Callable[[str], Pool | None]) -> NovaLayout:
-        """Where Nova's disks are; ``pool`` opens one by its name, or says that there is none."""
-        libvirt, plan = self.settings.libvirt, self.pool_plan
-        names = {Backend.LVM: libvirt.pools.lvm, Backend.RBD: libvirt.pools.rbd}
-        configured = {Backend.LVM: bool(libvirt.volume_group), Backend.RBD: bool(libvirt.rbd)}
-        opened = {each: pool(name) for each, name in names.items() if configured[each]}
+    def nova_layout(self, open_pool: Callable[[str], Pool] | None = None) -> NovaLayout:
+        """Where Nova keeps disks; without a way to open pools, those that are files."""
+        plan = self.pool_plan
         directories = [each for each in plan.all().values() if each.type is PoolType.DIR]
         return NovaLayout(
             instances=self.settings.instances_path,
             cache=ImageCache(path=Path(plan.base.path), pool=plan.base.name),
-            usual=libvirt.selection.blank_backend().disk_format,
+            usual=self.settings.libvirt.selection.blank_backend().disk_format,
             pools=tuple(Path(each.path) for each in directories if each != plan.base),
-            volumes={backend: each for backend, each in opened.items() if each},
+            volumes=self._pools_of_nova(open_pool) if open_pool else {},
         )
+
+    def refreshed_pool(self, name: str) -> Pool:
+        """With what was put there behind libvirt's back."""
+        pool = self.pools.named(name)
+        pool.refresh()
+        return pool
+
+    def _pools_of_nova(self, open_pool: Callable[[str], Pool]) -> Mapping[Backend, Pool]:
+        """Those in which Nova's disks bear the names that ours do (B25)."""
+        libvirt = self.settings.libvirt
+        names = {
+            Backend.LVM: libvirt.pools.lvm if libvirt.volume_group else "",
+            Backend.RBD: libvirt.pools.rbd if libvirt.rbd else "",
+        }
+        found: dict[Backend, Pool] = {}
+        for backend, name in names.items():
+            with suppress(PoolNotFound):
+                if name:
+                    found[backend] = open_pool(name)
+        return found
 
     def server(self, name_or_id: str) -> Server:
         """By id (also if another's record is damaged), by name, or by the beginning of an id."""

@@ -1,11 +1,9 @@
 """Servers that Nova made, in Nova's legacy layout: adopted, and then as good as any other."""
 
-import json
 import os
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 from lxml import etree
@@ -111,9 +109,15 @@ def test_a_server_of_novas_lives_on_as_one_of_ours(
 
     millpond.ok("server", "delete", "web", "again")
     millpond.ok("image", "remove", "snap")
-    assert [each for each in tree(instances) if not each.startswith(("disks", "_base.mill"))] == before
+    assert [
+        each for each in tree(instances) if not each.startswith(("disks", "_base.mill"))
+    ] == before
     after = (instances / "_base" / BASE).stat()
-    assert (after.st_uid, after.st_mtime, after.st_mode) == (_base.st_uid, _base.st_mtime, _base.st_mode)
+    assert (after.st_uid, after.st_mtime, after.st_mode) == (
+        _base.st_uid,
+        _base.st_mtime,
+        _base.st_mode,
+    )
 
 
 def _assert_that_the_chain_is_stated(element, instances, *, overlay):
@@ -143,7 +147,9 @@ def test_all_the_disks_that_nova_gives_a_server(millpond, connection, micro_gues
     OnLibvirt(nova, connection, "".join(disks) + ahci)
     made = adopt(millpond, nova)
     assert made["state"] == "stopped"
-    found = [(each["role"], each["target"], each["bus"], each["content"]) for each in made["disks"]]
+    found = [
+        (each["role"], each["target"], each["bus"], each["content"]) for each in made["disks"]
+    ]
     assert found == [
         ("disk", "vda", "virtio", "image"),
         ("disk.eph0", "vdb", "virtio", "ephemeral"),
@@ -161,7 +167,9 @@ def test_all_the_disks_that_nova_gives_a_server(millpond, connection, micro_gues
     assert devices["sda"].find("readonly") is not None
     millpond.ok("server", "resize", "web", "--disk", "3M")  # on: by QEMU itself
     millpond.ok("server", "disk", "grow", "web", "disk.eph0", "--size", "2M")
-    sizes = {each["role"]: each["size"] for each in millpond.json("server", "show", "web")["disks"]}
+    sizes = {
+        each["role"]: each["size"] for each in millpond.json("server", "show", "web")["disks"]
+    }
     assert (sizes["disk"], sizes["disk.eph0"]) == (3 * MiB, 2 * MiB)
     assert connection.lookupByName("web").blockInfo("vda")[0] == 3 * MiB
     millpond.ok("server", "disk", "add", "web", "--size", "1M")  # a new one is a volume
@@ -270,7 +278,9 @@ def test_what_cannot_be_adopted_is_said_and_left_alone(
     assert millpond.json("server", "list") == []
     left = [each for each in tree(millpond.state) if each.startswith("instances/")]
     kept = [each for each in before if each.startswith("instances/")]
-    assert [each for each in left if not each.startswith(("instances/disks", "instances/_base"))] == kept
+    assert [
+        each for each in left if not each.startswith(("instances/disks", "instances/_base"))
+    ] == kept
 
 
 def test_a_name_that_is_taken_leaves_the_domain_its_own(

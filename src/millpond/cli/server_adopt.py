@@ -25,7 +25,7 @@ def adopt(
     engine = Engine.load(ctx.obj.config_files)
     if not yes:
         _ask()
-    layout = engine.nova_layout(engine.pools.named)
+    layout = engine.nova_layout(engine.refreshed_pool)
     show_server(engine, take_over(engine.host, layout, ServerId(server)), json)
 
 

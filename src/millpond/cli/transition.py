@@ -26,7 +26,7 @@ def status(
 ) -> None:
     """List servers whose disks Nova laid out, each with its disks and what is in the way."""
     engine = Engine.load(ctx.obj.config_files)
-    found = find_status(engine.nova_layout(engine.pools.named), engine.records, engine.domains)
+    found = find_status(engine.nova_layout(engine.refreshed_pool), engine.records, engine.domains)
     if json:
         print(as_json(found))
         return

@@ -18,7 +18,6 @@ from millpond.model.names import UUID, ImageId
 from millpond.model.server import (
     Content,
     Disk,
-    Firmware,
     Hardware,
     ImageRef,
     Network,
@@ -30,14 +29,12 @@ from millpond.model.sizes import KiB
 from millpond.xml.domain import DiskXml, InterfaceXml
 from millpond.xml.nova import NovaDomainXml, NovaInstanceXml
 
-NO_DOMAIN = "there is no domain of this UUID here"
-
 
 def objections(found: LegacyServer, domain: NovaDomainXml | None) -> Iterator[str]:
     """All that stands in the way of taking it, in words."""
     yield from found.obstacles
     if domain is None:
-        yield NO_DOMAIN
+        yield "there is no domain of this UUID here"
         return
     yield from _objections_to_machine(domain)
     yield from _objections_to_interfaces(domain)
@@ -67,8 +64,15 @@ def _objections_to_machine(domain: NovaDomainXml) -> Iterator[str]:
         yield f"it is a domain of type {domain.type!r}, not of QEMU's"
     if domain.kernel:
         yield f"it boots the kernel {domain.kernel}, not its disk"
-    if domain.passes_devices_through:
-        yield "devices of the host are passed through to it"
+    if domain.firmware == "efi" or domain.loader == "pflash":
+        yield "it boots by UEFI, and the firmware's variables would be lost"
+    lost = {
+        "devices of the host are passed through to it": domain.host_devices,
+        "directories of the host are shared with it": domain.shares,
+        "it has a TPM": domain.tpm,
+        "its memory is encrypted": domain.sealed_memory,
+    }
+    yield from (words for words, is_there in lost.items() if is_there)
 
 
 def _objections_to_interfaces(domain: NovaDomainXml) -> Iterator[str]:
@@ -149,11 +153,9 @@ def _flavor(domain: NovaDomainXml, nova: NovaInstanceXml, disks: tuple[Disk, ...
 
 
 def _hardware(domain: NovaDomainXml, bus: str) -> Hardware:
-    uefi = domain.firmware == "efi" or domain.loader == "pflash"
     models = [each.model for each in domain.interfaces if each.model]
     return Hardware(
         virt_type=VirtType(domain.type),
-        firmware=Firmware.UEFI if uefi else Firmware.BIOS,
         machine=domain.machine or "",
         disk_bus=bus,
         vif_model=models[0] if models else "virtio",

@@ -6,8 +6,6 @@ from millpond.compute.transition import status
 from millpond.doctor.finding import Finding, ok, warning
 from millpond.doctor.wording import counted, some
 from millpond.engine import Engine
-from millpond.errors import PoolNotFound
-from millpond.storage.pool import Pool
 
 
 def look(engine: Engine) -> Iterator[Finding]:
@@ -15,7 +13,7 @@ def look(engine: Engine) -> Iterator[Finding]:
     if images_type.pools_only:
         yield ok(f"images_type = {images_type}: no legacy disks are looked for")
         return
-    layout = engine.nova_layout(lambda name: _if_there(engine, name))
+    layout = engine.nova_layout(engine.pools.opened)  # looking makes no pool
     found = status(layout, engine.records, engine.domains)
     if found:
         names = [f"{each.name or 'no domain'} ({each.id})" for each in found]
@@ -26,11 +24,3 @@ def look(engine: Engine) -> Iterator[Finding]:
         )
     else:
         yield ok("no server has disks in Nova's legacy layout")
-
-
-def _if_there(engine: Engine, name: str) -> Pool | None:
-    """Looking makes no pool."""
-    try:
-        return engine.pools.opened(name)
-    except PoolNotFound:
-        return None

@@ -83,7 +83,7 @@ def _in_base_pool(engine: Engine) -> Finding | None:
     unknown = [each for each in store.unknown() if not store.is_ours(each)] if store else []
     needed = {
         disk.base.volume
-        for server in engine.nova_layout(lambda _: None).servers()
+        for server in engine.nova_layout().servers()
         for disk in server.disks
         if disk.base
     }

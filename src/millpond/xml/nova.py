@@ -33,4 +33,7 @@ class NovaDomainXml(Element, tag="domain"):
     kernel: str | None = at("os/kernel", default=None)
     disks: tuple[DiskXml, ...] = at("devices/disk", default=())
     interfaces: tuple[InterfaceXml, ...] = at("devices/interface", default=())
-    passes_devices_through: bool = at("devices/hostdev", default=False)
+    host_devices: bool = at("devices/hostdev", default=False)
+    shares: bool = at("devices/filesystem", default=False)
+    tpm: bool = at("devices/tpm", default=False)
+    sealed_memory: bool = at("launchSecurity", default=False)

@@ -1,9 +1,11 @@
 """Finding the disks that Nova laid out outside of storage pools, by their names (B22).
 
-<instances_path>/<uuid>/disk, disk.local, disk.eph0, disk.swap, disk.config    Flat, Qcow2
-<instances_path>/<uuid>/disk/root.hds, DiskDescriptor.xml                      Ploop
-<volume group>/<uuid>_disk                with every _ of the disk's name doubled
-<Ceph pool>/<uuid>_disk
+    <instances_path>/<uuid>/disk, disk.local, disk.eph0, disk.swap, disk.config    Flat, Qcow2
+    <instances_path>/<uuid>/disk/root.hds, DiskDescriptor.xml                      Ploop
+    <volume group>/<uuid>_disk                                                     Lvm
+    <Ceph pool>/<uuid>_disk                                                        Rbd
+
+On LVM Nova doubles each _ in a disk's name; none of the names that it gives has one.
 """
 
 import os
@@ -85,8 +87,7 @@ class NovaLayout:
     def _volumes(self) -> Iterator[tuple[str, LegacyDisk]]:
         for backend, pool in self.volumes.items():
             for volume in pool.volumes():
-                id, name = split_volume_name(volume.name) or ("", "")
-                role = name.replace("__", "_") if backend is Backend.LVM else name
+                id, role = split_volume_name(volume.name) or ("", "")
                 if _ROLE.fullmatch(role):
                     yield id, _of_pool(role, backend, volume)
 
@@ -102,7 +103,6 @@ class NovaLayout:
 
 
 def _of_pool(role: str, backend: Backend, volume: Volume) -> LegacyDisk:
-    """Under the name that it has: on LVM Nova doubled each _ of the disk's."""
     return LegacyDisk(
         role=role,
         path=volume.path,
