@@ -289,6 +289,7 @@ class DiskRefused(Refused):
     path: str
     reason: str
     message = "the disk {self.path} is refused: {self.reason}"
+    hint = "'millpond transition status' shows what it belongs to"
 
 
 @dataclass(eq=False)
