@@ -1,7 +1,8 @@
 """Settings to hosts, records and images: the wiring, once, for every program."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,24 +11,28 @@ import stevedore
 
 from millpond import config
 from millpond.backends.backend import ImageBackend
+from millpond.backends.legacy.image_files import ImageCache
+from millpond.backends.legacy.layout import NovaLayout
+from millpond.backends.legacy.storage import LegacyStorage
 from millpond.backends.libvirt_storage import LibvirtStorage
 from millpond.backends.rbd_storage import RbdStorage, is_complete
 from millpond.compute import virtualization
 from millpond.compute.domains import Domains
 from millpond.compute.host import Host
 from millpond.config import Settings, VirtTypeOption
-from millpond.errors import Ambiguous, ServerNotFound
+from millpond.errors import Ambiguous, PoolNotFound, ServerNotFound
 from millpond.images.catalogue import Catalogue
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
 from millpond.model.layer import CephAccess
 from millpond.model.names import ImageId, ServerId, template_name
 from millpond.model.server import Server, VirtType
+from millpond.model.template import Template
 from millpond.records.files import FileRecords
 from millpond.records.journal import Watch, unwatched
 from millpond.storage.ensure import PoolWanted
 from millpond.storage.libvirt_pool import LibvirtPool
-from millpond.storage.pool import PoolType
+from millpond.storage.pool import Pool, PoolType
 from millpond.storage.pools import PoolPlan, Pools
 from millpond.system import ceph_conf
 from millpond.system.libvirtd import Libvirtd
@@ -158,11 +163,48 @@ class Engine:
             base_pool=self.pool_plan.base.name,
             selection=self.settings.libvirt.selection,
             backends=backends,
+            legacy=self.legacy_storage,
             choose_virt_type=self._virt_type,
             instances=self.settings.instances_path,
             starts=Slots(self._locks, "start", max(1, (os.cpu_count() or 1) - 1)),
             watch=self._watch,
         )
+
+    @cached_property
+    def legacy_storage(self) -> LegacyStorage:
+        return LegacyStorage(Path(self.pool_plan.base.path))
+
+    def nova_layout(self, open_pool: Callable[[str], Pool] | None = None) -> NovaLayout:
+        """Where Nova keeps disks; without a way to open pools, those that are files."""
+        plan = self.pool_plan
+        directories = [each for each in plan.all().values() if each.type is PoolType.DIR]
+        return NovaLayout(
+            instances=self.settings.instances_path,
+            cache=ImageCache(path=Path(plan.base.path), pool=plan.base.name),
+            usual=self.settings.libvirt.selection.blank_backend().disk_format,
+            pools=tuple(Path(each.path) for each in directories if each != plan.base),
+            volumes=self._pools_of_nova(open_pool) if open_pool else {},
+        )
+
+    def refreshed_pool(self, name: str) -> Pool:
+        """With what was put there behind libvirt's back."""
+        pool = self.pools.named(name)
+        pool.refresh()
+        return pool
+
+    def _pools_of_nova(self, open_pool: Callable[[str], Pool]) -> Mapping[Backend, Pool]:
+        """Those in which Nova's disks bear the names that ours do (B25)."""
+        libvirt = self.settings.libvirt
+        names = {
+            Backend.LVM: libvirt.pools.lvm if libvirt.volume_group else "",
+            Backend.RBD: libvirt.pools.rbd if libvirt.rbd else "",
+        }
+        found: dict[Backend, Pool] = {}
+        for backend, name in names.items():
+            with suppress(PoolNotFound):
+                if name:
+                    found[backend] = open_pool(name)
+        return found
 
     def server(self, name_or_id: str) -> Server:
         """By id, by name, or by the beginning of an id; also if another's record is damaged."""
@@ -188,23 +230,24 @@ class Engine:
         )
 
     def remove_templates(self, image: Image) -> None:
-        """Templates of an image that goes. Where none was ever made, no pool is made for it."""
-        if not Path(self.pool_plan.base.path).is_dir():
-            return
-        for template in list(self.template_store.all()):
+        """Templates of an image that goes."""
+        for template in list(self._templates()):
             if template.image == image.id:
                 self.templates.remove_image(image.id, template.format)
                 if self.settings.libvirt.rbd:
                     self.rbd_storage.forget_template(template.volume)
 
     def is_prepared(self, image: ImageId, format: DiskFormat, backend: Backend) -> bool:
-        """Whether what disks are made from is there; no pool is made to look for it."""
+        """Whether what disks are made from is there."""
         name = template_name(image, format)
         if backend is Backend.RBD:
             wanted = self._rbd_pool()
             return bool(wanted and wanted.ceph and is_complete(wanted.ceph, name))
-        there = Path(self.pool_plan.base.path).is_dir()
-        return there and self.template_store.find(name) is not None
+        return any(each.volume == name for each in self._templates())
+
+    def _templates(self) -> Iterator[Template]:
+        """Where none was ever made, no pool is made to look for them."""
+        return self.template_store.all() if Path(self.pool_plan.base.path).is_dir() else iter(())
 
     def template_users(self, template: str) -> tuple[str, ...]:
         """Servers that stand on a template, or are being made from it."""
@@ -219,13 +262,19 @@ class Engine:
 
     def volume_owners(self, pool: LibvirtPool) -> Mapping[str, str]:
         """What each volume of a pool belongs to, in words, from the records."""
-        templates = TemplateStore(pool).all() if pool.name == self.pool_plan.base.name else ()
+        keeps_templates = pool.ceph or pool.name == self.pool_plan.base.name
+        templates = self._templates() if keeps_templates else ()
+        disks = [(disk, server) for server in self.records.all() for disk in server.disks]
         return {
+            **{
+                disk.template.volume: f"disk {disk.role} of server {server.name}, as its base"
+                for disk, server in disks
+                if disk.path and disk.template and disk.template.pool == pool.name
+            },
             **{each.volume: f"image {each.image}" for each in templates},
             **{
                 name: f"server {server.name}"
-                for server in self.records.all()
-                for disk in server.disks
+                for disk, server in disks
                 if disk.pool == pool.name
                 for name in server.volumes_of(disk)
             },

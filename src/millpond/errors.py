@@ -111,6 +111,13 @@ class ServerNotFound(NotFound):
 
 
 @dataclass(eq=False)
+class NoLegacyServer(NotFound):
+    id: str
+    message = "no server {self.id!r} has disks in Nova's legacy layout on this host"
+    hint = "'millpond transition status' lists those that have"
+
+
+@dataclass(eq=False)
 class PoolNotFound(NotFound):
     pool: str
     message = "there is no storage pool {self.pool!r}"
@@ -235,6 +242,26 @@ class WrongState(Conflict):
 
 
 @dataclass(eq=False)
+class AlreadyAdopted(Conflict):
+    id: str
+    name: str
+    message = "server {self.id} is Millpond's already, named {self.name!r}"
+    hint = "'millpond server show {self.name}' shows it"
+
+
+@dataclass(eq=False)
+class NotAdoptable(Conflict):
+    id: str
+    reasons: tuple[str, ...]
+    message = "server {self.id} cannot be adopted: {self.listed}"
+    hint = "put that right with Nova or virsh, and try again; docs/legacy.md says what is possible"
+
+    @property
+    def listed(self) -> str:
+        return "; ".join(self.reasons)
+
+
+@dataclass(eq=False)
 class GuestHoldsOn(Conflict):
     target: str
     seconds: int
@@ -256,6 +283,14 @@ class ImageRefused(Refused):
     advised: str = ""
     message = "image {self.image} is refused: {self.reason}"
     hint = "{self.advised}"
+
+
+@dataclass(eq=False)
+class DiskRefused(Refused):
+    path: str
+    reason: str
+    message = "the disk {self.path} is refused: {self.reason}"
+    hint = "'millpond transition status' shows what it belongs to"
 
 
 @dataclass(eq=False)

@@ -122,7 +122,7 @@ def test_in_a_pipe_each_finding_is_a_line_of_plain_words_with_what_to_do_below(
     (at,) = [number for number, line in enumerate(lines) if line.startswith("problem")]
     assert re.match(r"problem pools +storage pool 'nova-disks-pool' is defined", lines[at])
     assert re.match(r" +do: 'virsh pool-start nova-disks-pool'", lines[at + 1])
-    assert lines[-1] == "1 problem, 3 not looked at"
+    assert lines[-1] == "1 problem, 4 not looked at"
 
 
 def test_on_a_terminal_each_finding_has_its_mark(millpond, server, connection):
@@ -599,7 +599,7 @@ def test_a_directory_of_a_server_that_is_gone(millpond, server):
     for directory in (ours, theirs):
         directory.mkdir()
         (directory / "console.log").write_text("hello")
-    (theirs / "disk").touch()
+    (theirs / "notes").touch()
     found = only_worry(millpond)
     assert (found.check, found.level) == ("directories", Level.WARNING)
     assert ours.name in found.what

@@ -121,7 +121,8 @@ def test_a_disk_keeps_what_the_guest_wrote_over_stop_start_and_reboot(millpond, 
     millpond.ok("server", "reboot", "web", "--hard")
     text = millpond.wait_for_console(made["id"], "BOOTS 0003")
     assert boots(text) == [1, 2, 3]
-    assert millpond.ok("server", "console", "web", "--log") == text.replace("\r\n", "\n")
+    log = millpond.ok("server", "console", "web", "--log")
+    assert log.startswith(text.replace("\r\n", "\n"))  # the guest goes on meanwhile
 
 
 def test_a_guest_that_powers_off_when_asked_is_not_cut_off(millpond, qcow2):

@@ -98,7 +98,8 @@ class Resized(_OfOneDisk):
             return self._volume().capacity
         self._refuse_unless_open(volume)
         with own_format.room_for(volume, size):
-            qemu_img.resize(Path(volume.path), self._disk.format, size)
+            layer = Layer(source=FileSource(path=volume.path), format=self._disk.format)
+            qemu_img.resize([layer], size)
         return size
 
 

@@ -21,6 +21,7 @@ COMMANDS = {
     "image": ("millpond.cli.image", "Add, list, show, save and remove images."),
     "server": ("millpond.cli.server", "Create, list, start, stop and delete servers."),
     "pool": ("millpond.cli.pool", "List and show storage pools."),
+    "transition": ("millpond.cli.transition", "Find disks in Nova's legacy layout."),
     "explain": ("millpond.cli.explain", "Say what would become of an image here, and why."),
     "config": ("millpond.cli.config", "Check, show and sample the configuration."),
     "doctor": ("millpond.cli.doctor", "Look for what is wrong on this host, and mend it."),
@@ -28,6 +29,7 @@ COMMANDS = {
 
 # The same for a word after the verb that needs more than its siblings do.
 SUBCOMMANDS = {
+    ("server", "adopt"): "millpond.cli.server_adopt",
     ("server", "create"): "millpond.cli.server_create",
     ("server", "snapshot"): "millpond.cli.server_snapshot",
 }

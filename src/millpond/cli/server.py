@@ -207,7 +207,7 @@ def _networks(server: Server) -> str:
 
 
 def _disk_line(disk: Disk) -> str:
-    line = f"{format_size(disk.size)} {disk.format} by {disk.backend}: {disk.pool}/{disk.volume}"
+    line = f"{format_size(disk.size)} {disk.format} by {disk.backend}: {disk.place}"
     if disk.template is None:
         return line
     how = "standing on" if disk.overlay else "made from"

@@ -92,19 +92,19 @@ def _planned(host: Host, server: Server, size: int) -> Disk:
 
 def _make(host: Host, details: Mapping[str, str], server: Server) -> Server:
     disk = disk_of(server, details["role"])
-    made = host.backend(disk.backend).create(disk, None)
+    made = host.storage_of(disk).create(disk, None)
     return replace(server, disks=tuple(made if each is disk else each for each in server.disks))
 
 
 def _delete(host: Host, details: Mapping[str, str], server: Server) -> None:
     disk = disk_of(server, details["role"])
-    host.backend(disk.backend).delete(disk)
+    host.storage_of(disk).delete(disk)
 
 
 def _attach(host: Host, details: Mapping[str, str], server: Server) -> Server:
     disk = disk_of(server, details["role"])
     if host.domains.state(server.id) in ON:
-        chain = host.backend(disk.backend).chain(disk)
+        chain = host.storage_of(disk).chain(disk)
         host.domains.attach(server.id, disk_xml(server, disk, chain))
         host.domains.mark(server.id, record_xml(settled(server), host.records.owner))
     else:

@@ -31,7 +31,7 @@ def delete(host: Host, server: Server) -> None:
 def _look_at_the_disks(host: Host, server: Server) -> None:
     """A pool that cannot be used is an error before anything is changed."""
     for disk in server.disks:
-        host.backend(disk.backend).exists(disk)
+        host.storage_of(disk).exists(disk)
 
 
 def deletion(host: Host) -> Verb[Server]:

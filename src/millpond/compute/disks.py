@@ -53,7 +53,7 @@ def make(host: Host, server: Server, config_drive: bytes) -> Server:
     """Every disk of the record; the record then has their true sizes."""
     made = []
     for disk in server.disks:
-        backend = host.backend(disk.backend)
+        backend = host.storage_of(disk)
         made.append(backend.create(disk, template(host, server, disk)))
         if disk.content is Content.CONFIG:
             backend.fill(disk, config_drive)
@@ -62,13 +62,13 @@ def make(host: Host, server: Server, config_drive: bytes) -> Server:
 
 def delete(host: Host, server: Server) -> None:
     for disk in server.disks:
-        host.backend(disk.backend).delete(disk)
+        host.storage_of(disk).delete(disk)
 
 
 def mend(host: Host, server: Server) -> None:
     """What a crash of the host may have left in the disks of a server that is off."""
     for disk in server.disks:
-        host.backend(disk.backend).mend(disk)
+        host.storage_of(disk).mend(disk)
 
 
 def template(
@@ -85,7 +85,7 @@ def template(
 
 def chains(host: Host, server: Server) -> Mapping[str, Chain]:
     """The layers of every disk, by its role. A pool that cannot be used is an error here."""
-    return {disk.role: host.backend(disk.backend).chain(disk) for disk in server.disks}
+    return {disk.role: host.storage_of(disk).chain(disk) for disk in server.disks}
 
 
 def free_target(bus: str, disks: Sequence[Disk]) -> str:

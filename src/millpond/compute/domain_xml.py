@@ -1,6 +1,6 @@
 """A server's record to the domain that runs it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,9 @@ from millpond.xml.domain import (
     SerialXml,
     SourceXml,
 )
+
+_NO_READ_ONLY_DISKS = ("ide", "sata")
+"""Buses on which QEMU has no read-only disks but CD-ROMs."""
 
 Chains = Mapping[str, Chain]
 """The layers of a server's disks by their role."""
@@ -52,7 +55,7 @@ def domain_xml(server: Server, owner: str, console_log: Path | None, chains: Cha
             if each.content.is_seen_by_the_guest
         ),
         interfaces=tuple(_interface(each, hardware.vif_model) for each in server.networks),
-        controllers=_controllers(hardware.disk_bus),
+        controllers=_controllers({hardware.disk_bus, *(each.bus for each in server.disks)}),
         serials=(_serial(console_log),),
         rng="virtio",
         rng_backend="random",
@@ -70,15 +73,17 @@ def disk_xml(server: Server, disk: Disk, chain: Chain) -> DiskXml:
     """The config drive is a disk like the others, only read-only: guests find it by its label,
     and not every bus has CD-ROMs."""
     fixed = disk.content is Content.CONFIG
+    bus = disk.bus or server.hardware.disk_bus
     top, *below = chain
     return DiskXml(
         type=_type(top.source),
+        device="cdrom" if fixed and bus in _NO_READ_ONLY_DISKS else "disk",
         driver_type=top.format,
         discard=None if fixed else "unmap",
         source=_source(top.source),
         backing=_backing(below),
         target=disk.target,
-        bus=server.hardware.disk_bus,
+        bus=bus,
         read_only=fixed,
         boot_order=1 if disk.role == "disk" else None,
     )
@@ -148,8 +153,8 @@ def _interface(network: Network, model: str) -> InterfaceXml:
     )
 
 
-def _controllers(bus: str) -> tuple[ControllerXml, ...]:
-    return (ControllerXml(type="scsi", model="virtio-scsi"),) if bus == "scsi" else ()
+def _controllers(buses: Collection[str]) -> tuple[ControllerXml, ...]:
+    return (ControllerXml(type="scsi", model="virtio-scsi"),) if "scsi" in buses else ()
 
 
 def _serial(log: Path | None) -> SerialXml:

@@ -11,6 +11,7 @@ from millpond.model.names import ServerId
 from millpond.system import libvirtd
 from millpond.system.libvirtd import ConsoleStream, Libvirtd
 from millpond.xml.domain import NAMESPACE, BareRecordXml, DiskXml, DomainXml, RecordXml
+from millpond.xml.nova import NovaDomainXml
 
 _DETACH_PATIENCE = 10.0
 """Seconds that a guest has to let a disk go; one that means to needs less than one."""
@@ -47,12 +48,17 @@ class Domains:
             return {each.name(): each.UUIDString() for each in connection.listAllDomains(0)}
 
     def define(self, xml: DomainXml) -> None:
+        """One that Nova gave another name is renamed first: a UUID has one name."""
         with self._host.calling(f"defining domain {xml.name}", slow=True) as connection:
+            found = libvirtd.find_domain(connection, xml.uuid)
+            if found and found.name() != xml.name:
+                found.rename(xml.name, 0)
             connection.defineXMLFlags(xml.to_xml(), libvirtd.DOMAIN_DEFINE_FLAGS)
 
-    def xml(self, id: ServerId) -> str | None:
-        with self._find(id, "reading the definition") as domain:
-            return str(domain.XMLDesc(0)) if domain else None
+    def of_nova(self, id: str) -> NovaDomainXml | None:
+        """A domain as Nova made it, and as it runs if it does."""
+        with self._find(ServerId(id), "reading the definition") as domain:
+            return NovaDomainXml.from_xml(domain.XMLDesc(0)) if domain else None
 
     def start(self, id: ServerId) -> None:
         """A domain that runs already is no error."""

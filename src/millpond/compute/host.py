@@ -10,7 +10,7 @@ from millpond.compute.domains import Domains
 from millpond.errors import Unsupported
 from millpond.images.source import ImageSource
 from millpond.model.formats import Backend
-from millpond.model.server import VirtType
+from millpond.model.server import Disk, VirtType
 from millpond.records.journal import Watch, unwatched
 from millpond.records.records import Records
 from millpond.system.locks import Slots
@@ -29,6 +29,8 @@ class Host:
     base_pool: str
     selection: Selection
     backends: Mapping[Backend, ImageBackend]
+    legacy: ImageBackend
+    """Of disks that lie in no pool (deprecated): they are served, never made."""
     choose_virt_type: Callable[[], VirtType]
     """Asked only when a server is made: finding out costs a call."""
     instances: Path
@@ -41,3 +43,7 @@ class Host:
         if name not in self.backends:
             raise Unsupported(f"backend {name}", "this version of Millpond does not have it")
         return self.backends[name]
+
+    def storage_of(self, disk: Disk) -> ImageBackend:
+        """By where its record says that it is, whatever is configured now (B13)."""
+        return self.legacy if disk.path else self.backend(disk.backend)

@@ -24,7 +24,7 @@ def grow(host: Host, server: Server, role: str, size: int) -> Server:
         current = unoccupied(host, server)
         disk = disk_of(current, role)
         _refuse(disk, size)
-        way = host.backend(disk.backend).growth(disk).way
+        way = host.storage_of(disk).growth(disk).way
         _refuse_running(host, current, disk, way)
         details = {"role": role, "size": str(size), "way": way.value}
         notes = ServerJournal(host.records, details)
@@ -78,7 +78,7 @@ def _way(details: Mapping[str, str]) -> Way:
 
 def _growth(host: Host, details: Mapping[str, str], server: Server) -> Growth:
     disk = disk_of(server, details["role"])
-    return host.backend(disk.backend).growth(disk, _way(details))
+    return host.storage_of(disk).growth(disk, _way(details))
 
 
 def _copy(host: Host, details: Mapping[str, str], server: Server) -> None:

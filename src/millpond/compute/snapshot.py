@@ -36,7 +36,7 @@ def snapshot(host: Host, intake: Intake, server: Server, request: SnapshotReques
         if state in ON:
             raise WrongState(server.name, state or "", "stopped")
         disk = disk_of(current, "disk")
-        backend = host.backend(disk.backend)
+        backend = host.storage_of(disk)
         image = intake.make(
             lambda part: backend.extract(
                 disk, part, request.format.content, compress=request.compress

@@ -28,7 +28,7 @@ def create(
     notes = ServerJournal(host.records)
     with host.records.lock(server):
         with host.records.lock_name(server.name):
-            _refuse_a_taken_name(host, server)
+            refuse_a_taken_name(host, server)
             refuse_foreign_servers(host)
             server = notes.enter(server, verb.name, verb.step_names[0])
         made = journal.run(verb, server, notes, host.watch)
@@ -92,8 +92,8 @@ def _make_disks(host: Host, content: Creation, server: Server) -> Server:
     return disks.make(host, server, content.config_drive)
 
 
-def _refuse_a_taken_name(host: Host, server: Server) -> None:
+def refuse_a_taken_name(host: Host, server: Server) -> None:
     if any(each.name == server.name for each in host.records.all()):
         raise NameTaken("a server", server.name)
-    if server.name in host.domains.names():
+    if host.domains.names().get(server.name, server.id) != server.id:
         raise NameTaken(f"a domain of somebody else's on host {host.name}", server.name)

@@ -7,6 +7,7 @@ from millpond.doctor import (
     apparmor,
     images,
     kvm,
+    legacy,
     libvirt_host,
     permissions,
     pools,
@@ -63,4 +64,5 @@ CHECKS = (
     Check(name="disks", looks=(servers.disks,), needs=("records", "pools")),
     Check(name="volumes", looks=(strays.volumes,), needs=("records", "pools")),
     Check(name="directories", looks=(strays.directories,), needs=("versions", "records")),
+    Check(name="legacy", looks=(legacy.look,), needs=("records", "pools")),
 )

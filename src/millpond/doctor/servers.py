@@ -64,6 +64,8 @@ def disks(engine: Engine) -> Iterator[Finding]:
 def _disk(engine: Engine, server: Server, disk: Disk) -> Finding | None:
     """What is wrong with a disk; nothing, if it is there."""
     owner = f"disk {disk.role!r} of server {server.name!r}"
+    if disk.path:
+        return _of_nova(engine, disk, owner)
     try:
         pool = engine.pools.opened(disk.pool)
     except PoolNotFound:
@@ -82,6 +84,14 @@ def _disk(engine: Engine, server: Server, disk: Disk) -> Finding | None:
         f"restore the volume if there is a copy; else 'millpond server delete {server.name}' "
         "removes what is left",
     )
+
+
+def _of_nova(engine: Engine, disk: Disk, owner: str) -> Finding | None:
+    """One in the legacy layout, with its base."""
+    missing = ", ".join(str(path) for path in engine.legacy_storage.missing(disk))
+    if not missing:
+        return None
+    return problem(f"{owner} cannot be used: {missing} is missing", "restore it from a copy")
 
 
 def _of_a_missing_pool(engine: Engine, disk: Disk, owner: str) -> Finding:

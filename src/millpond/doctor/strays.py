@@ -12,11 +12,9 @@ from millpond.doctor.wording import counted, some
 from millpond.engine import Engine
 from millpond.errors import PoolNotFound
 from millpond.model.formats import DiskFormat
-from millpond.model.names import template_name
+from millpond.model.names import UUID, split_volume_name, template_name
 
-_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_DIRECTORY = re.compile(_UUID)
-_DISK = re.compile(rf"(?P<server>{_UUID})_(?P<role>.+)")
+_DIRECTORY = re.compile(UUID)
 _BASE = re.compile(r"[0-9a-f]{40}(\.\w+)?")  # SHA-1 of an image's id, as Nova names a base
 
 
@@ -80,8 +78,16 @@ def _in_pool(engine: Engine, name: str) -> Finding | None:
 
 
 def _in_base_pool(engine: Engine) -> Finding | None:
+    """What disks in Nova's legacy layout stand on is no stray, whoever has the server."""
     store = opened_store(engine)
-    strays = [each for each in store.unknown() if not store.is_ours(each)] if store else []
+    unknown = [each for each in store.unknown() if not store.is_ours(each)] if store else []
+    needed = {
+        disk.base.volume
+        for server in engine.nova_layout().servers()
+        for disk in server.disks
+        if disk.base
+    }
+    strays = [each for each in unknown if each not in needed]
     return _reported(engine.pool_plan.base.name, strays, _templates(engine)) if strays else None
 
 
@@ -96,10 +102,10 @@ def _reported(pool: str, strays: Sequence[str], owners: Mapping[str, str]) -> Fi
 
 def _likely_owner(name: str, owners: Mapping[str, str]) -> str:
     """By its name alone."""
-    disk = _DISK.fullmatch(name)
-    if disk:
-        server = owners.get(disk["server"], f"server {disk['server']}, which is not here")
-        return f"named like disk {disk['role']!r} of {server}"
+    if disk := split_volume_name(name):
+        id, role = disk
+        server = owners.get(id, f"server {id}, which is not here")
+        return f"named like disk {role!r} of {server}"
     if name in owners:
         return f"named like {owners[name]}"
     if _BASE.fullmatch(name):

@@ -37,13 +37,14 @@ def unfinished(engine: Engine) -> Iterator[Finding]:
 
 
 def needed(engine: Engine) -> Iterator[Finding]:
-    """What disks stand on. Two disks on the same template are one finding."""
+    """What disks stand on. Two disks on the same template are one finding. The bases of disks in
+    Nova's legacy layout are Nova's, and looked for with the disks."""
     store = opened_store(engine)
     bases = {
         disk.template: (server, disk)
         for server in engine.records.all()
         for disk in server.disks
-        if disk.template and disk.overlay and not server.operation
+        if disk.template and disk.overlay and not disk.path and not server.operation
     }
     gone = [base for base in bases if store is None or store.find(base.volume) is None]
     for base in gone:

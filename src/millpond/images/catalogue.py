@@ -25,7 +25,7 @@ from millpond.errors import (
     StateNotWritable,
 )
 from millpond.model.image import Image
-from millpond.model.names import ImageId
+from millpond.model.names import UUID, ImageId
 from millpond.records import codec
 from millpond.system import files
 from millpond.system.files import CHUNK
@@ -38,10 +38,9 @@ SCHEMA = 1
 LOCK = "catalogue"
 
 # What is ours by its name. Anything else in these directories is left alone.
-_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_ID = re.compile(_UUID)
-_RECORD = re.compile(rf"{_UUID}\.json")
-_HALF = re.compile(rf"\.{_UUID}\.json\.\d+\.[0-9a-f]+")  # as files.write_atomically names it
+_ID = re.compile(UUID)
+_RECORD = re.compile(rf"{UUID}\.json")
+_HALF = re.compile(rf"\.{UUID}\.json\.\d+\.[0-9a-f]+")  # as files.write_atomically names it
 _DIGEST = re.compile(r"[0-9a-f]{128}")
 
 

@@ -67,7 +67,7 @@ def _content(path: Path) -> bytes:
 
 
 def _only_image(path: Path, directory: Path, descriptor: PloopDescriptorXml) -> PloopImageXml:
-    images = [image for storage in descriptor.storages for image in storage.images]
+    images = descriptor.images
     if not images:
         raise ImageRefused(str(path), f"its {DESCRIPTOR} names no image")
     if len(descriptor.storages) > 1:

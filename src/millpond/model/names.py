@@ -16,6 +16,9 @@ ImageId = NewType("ImageId", str)
 _MOST_BYTES = 200
 _NAME = re.compile(r"[^\W_][\w.+ -]{0,199}")
 
+UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_VOLUME = re.compile(rf"({UUID})_(.+)")
+
 
 def checked_name(kind: str, name: str) -> str:
     """The name, if it can safely be a domain's name, a file's name and a word on a terminal."""
@@ -32,6 +35,12 @@ def volume_name(server: ServerId, role: str) -> str:
 def grown_name(volume: str) -> str:
     """What lies beside a volume while that is being copied to become larger."""
     return f"{volume}.grown"
+
+
+def split_volume_name(name: str) -> tuple[ServerId, str] | None:
+    """The server and the role that a volume is named for; None for a name of another kind."""
+    match = _VOLUME.fullmatch(name)
+    return (ServerId(match[1]), match[2]) if match else None
 
 
 def template_name(image: ImageId, format: DiskFormat) -> str:

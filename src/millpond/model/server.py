@@ -81,6 +81,16 @@ class Disk:
     template: TemplateRef | None = None
     overlay: bool = False
     """It stands on its template for life; otherwise it is a copy and needs it only once."""
+    path: str = ""
+    """Where it lies if it is in no pool, but in Nova's legacy layout: a file, or the directory of
+    a ploop disk. Pool and volume are empty then, and its template is a file of the cache."""
+    bus: str = ""
+    """Empty: as the server's hardware has it."""
+
+    @property
+    def place(self) -> str:
+        """Where it is, in words."""
+        return self.path or f"{self.pool}/{self.volume}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,25 +1,84 @@
-"""What we read of a qcow2 file that we wrote ourselves: its size and whether it stands alone."""
+"""What we read of a qcow2 file that we or Nova wrote: its size, and what else it needs.
 
+docs/interop/qcow2.txt in QEMU describes the format. Only for files whose header no guest and no
+stranger wrote, or that were inspected: what is named here is a fact to compare, not to obey.
+"""
+
+import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.errors import ToolFailed
 
-_HEADER = struct.Struct(">4sIQIIQ")  # magic, version, backing offset and size, cluster bits, size
+# magic, version, offset and length of the backing file's name, cluster bits, size, encryption
+_HEADER = struct.Struct(">4sIQIIQI")
 _MAGIC = b"QFI\xfb"
+_FIRST = 72  # where version 2 ends and the fields of version 3 begin
+_VERSION_3 = struct.Struct(">QQQII")  # features that a reader must know; …; length of the header
+_DATA_FILE = 1 << 2
+_EXTENSION = struct.Struct(">II")
+_BACKING_FORMAT = 0xE279_2ACA
+
+_ENOUGH = 64 * 1024
+"""qemu-img writes all of it into the first two KiB."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
     virtual_size: int
-    stands_alone: bool
+    backing: str = ""
+    """As it is written there: a path or whatever QEMU takes for one."""
+    backing_format: str = ""
+    """QEMU's name of it; empty if it is left to QEMU to guess."""
+    data_file: bool = False
+    """Its data is in another file."""
+    encrypted: bool = False
+
+    @property
+    def stands_alone(self) -> bool:
+        return not (self.backing or self.data_file)
 
 
 def read_header(path: Path) -> Header:
     with open(path, "rb") as file:
-        content = file.read(_HEADER.size)
-    if len(content) < _HEADER.size or not content.startswith(_MAGIC):
-        raise ToolFailed("qemu-img", f"{path.name} is not the qcow2 image that it should be")
-    _magic, _version, backing, _length, _bits, size = _HEADER.unpack(content)
-    return Header(virtual_size=size, stands_alone=backing == 0)
+        head = file.read(_ENOUGH)
+    try:
+        return _parsed(head)
+    except (struct.error, ValueError) as error:
+        reason = f"{path.name} is not the qcow2 image that it should be"
+        raise ToolFailed("qemu-img", reason) from error
+
+
+def _parsed(head: bytes) -> Header:
+    magic, version, offset, length, _bits, size, encryption = _HEADER.unpack_from(head)
+    if magic != _MAGIC:
+        raise ValueError(magic)
+    features, start = 0, _FIRST
+    if version > 2:
+        features, _compatible, _cleared, _order, start = _VERSION_3.unpack_from(head, _FIRST)
+    return Header(
+        virtual_size=size,
+        backing=os.fsdecode(_piece(head, offset, length)) if offset else "",
+        backing_format=_backing_format(head, start),
+        data_file=bool(features & _DATA_FILE),
+        encrypted=encryption != 0,
+    )
+
+
+def _backing_format(head: bytes, at: int) -> str:
+    """From the header's extensions, the last of which has the number 0."""
+    kind, length = _EXTENSION.unpack_from(head, at)
+    while kind:
+        at += _EXTENSION.size
+        if kind == _BACKING_FORMAT:
+            return _piece(head, at, length).decode("ascii")
+        at += -(-length // 8) * 8
+        kind, length = _EXTENSION.unpack_from(head, at)
+    return ""
+
+
+def _piece(head: bytes, start: int, length: int) -> bytes:
+    if start + length > len(head):
+        raise ValueError("it names something beyond its beginning")
+    return head[start : start + length]

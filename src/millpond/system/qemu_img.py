@@ -46,9 +46,9 @@ def repair(path: Path, format: DiskFormat) -> None:
     _run(["qemu-img", "check", "-q", "-r", "all", "-f", format.qemu, str(path)])
 
 
-def resize(path: Path, format: DiskFormat, size: int) -> None:
-    """Larger only: qemu-img refuses the other way unless it is told so."""
-    _run(["qemu-img", "resize", "-q", "-f", format.qemu, str(path), str(size)])
+def resize(layers: Sequence[Layer], size: int) -> None:
+    """Make the top layer larger. qemu-img refuses to make it smaller unless it is told to."""
+    _run(["qemu-img", "resize", "-q", "--image-opts", _stated(_options(layers)), str(size)])
 
 
 def extract(layers: Sequence[Layer], target: Path, format: DiskFormat, *, compress: bool) -> None:

@@ -68,6 +68,7 @@ class InterfaceXml(Element, tag="interface"):
     mac: str | None = at("mac/@address", default=None)
     network: str | None = at("source/@network", default=None)
     bridge: str | None = at("source/@bridge", default=None)
+    virtual_port: str | None = at("virtualport/@type", default=None)
     model: str | None = at("model/@type", default=None)
 
 

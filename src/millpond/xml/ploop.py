@@ -11,6 +11,7 @@ from millpond.xml.element import Element, at
 @dataclass(frozen=True, kw_only=True)
 class PloopImageXml(Element, tag="Image"):
     type: str | None = at("Type", default=None)
+    """Compressed: in Parallels' format. Plain: raw."""
     file: str | None = at("File", default=None)
 
 
@@ -30,5 +31,10 @@ class PloopShotXml(Element, tag="Shot"):
 
 @dataclass(frozen=True, kw_only=True)
 class PloopDescriptorXml(Element, tag="Parallels_disk_image"):
+    sectors: int | None = at("Disk_Parameters/Disk_size", default=None)
     storages: tuple[PloopStorageXml, ...] = at("StorageData/Storage", default=())
     shots: tuple[PloopShotXml, ...] = at("Snapshots/Shot", default=())
+
+    @property
+    def images(self) -> list[PloopImageXml]:
+        return [image for storage in self.storages for image in storage.images]

@@ -1,0 +1,37 @@
+"""millpond server adopt: apart from its siblings, because it knows Nova's layout."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from millpond.cli.server import Json, app, show_server
+from millpond.compute.adopt import adopt as take_over
+from millpond.engine import Engine
+from millpond.errors import BadOption
+from millpond.model.names import ServerId
+
+_QUESTION = "Is it certain that no nova-compute works on this server any more?"
+
+
+@app.command()
+def adopt(
+    ctx: typer.Context,
+    server: Annotated[str, typer.Argument(metavar="ID", help="The server's id in Nova.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Nova does not work on it any more.")] = False,
+    json: Json = False,
+) -> None:
+    """Make a server of Nova's one of Millpond's, with its disks where they are; it runs on."""
+    engine = Engine.load(ctx.obj.config_files)
+    if not yes:
+        _ask()
+    layout = engine.nova_layout(engine.refreshed_pool)
+    show_server(engine, take_over(engine.host, layout, ServerId(server)), json)
+
+
+def _ask() -> None:
+    """Two that work on the same disks would destroy them."""
+    if not sys.stdin.isatty():
+        reason = "nobody is here to ask whether Nova still works on the server"
+        raise BadOption("server adopt", reason, "add --yes if it does not")
+    typer.confirm(_QUESTION, abort=True, err=True)

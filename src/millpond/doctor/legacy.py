@@ -1,0 +1,26 @@
+"""Disks in Nova's legacy layout: how many servers still have them (B23)."""
+
+from collections.abc import Iterator
+
+from millpond.compute.transition import status
+from millpond.doctor.finding import Finding, ok, warning
+from millpond.doctor.wording import counted, some
+from millpond.engine import Engine
+
+
+def look(engine: Engine) -> Iterator[Finding]:
+    images_type = engine.settings.libvirt.selection.images_type
+    if images_type.pools_only:
+        yield ok(f"images_type = {images_type}: no legacy disks are looked for")
+        return
+    layout = engine.nova_layout(engine.pools.opened)  # looking makes no pool
+    found = status(layout, engine.records, engine.domains)
+    if found:
+        names = [f"{each.name or 'no domain'} ({each.id})" for each in found]
+        yield warning(
+            f"{counted(len(found), 'server')} with disks in Nova's legacy layout, which is "
+            f"deprecated: {some(names)}",
+            "'millpond transition status' tells more",
+        )
+    else:
+        yield ok("no server has disks in Nova's legacy layout")
