@@ -177,12 +177,11 @@ class Engine:
     def nova_layout(self, open_pool: Callable[[str], Pool] | None = None) -> NovaLayout:
         """Where Nova keeps disks; without a way to open pools, those that are files."""
         plan = self.pool_plan
-        directories = [each for each in plan.all().values() if each.type is PoolType.DIR]
         return NovaLayout(
             instances=self.settings.instances_path,
             cache=ImageCache(path=Path(plan.base.path), pool=plan.base.name),
             usual=self.settings.libvirt.selection.blank_backend().disk_format,
-            pools=tuple(Path(each.path) for each in directories if each != plan.base),
+            pools=tuple(Path(each.path) for each in plan.directories() if each != plan.base),
             volumes=self._pools_of_nova(open_pool) if open_pool else {},
         )
 

@@ -169,3 +169,16 @@ def test_explain_says_what_reaches_the_cluster(mapped):
     create(mapped, "a", "qcow2", "--no-start")
     second = mapped.json("explain", "qcow2")
     assert (second["template_exists"], second["read"], second["written"]) == (True, 0, 0)
+
+
+def test_doctor_and_the_list_of_pools_know_the_cluster(mapped, rbd_pool):
+    create(mapped, "a", "qcow2", "--no-start")
+    found = json.loads(mapped.run("doctor", "--json").stdout)
+    about = [each for each in found if "nova-disks-pool-rbd" in each["what"]]
+    assert [(each["level"], each["what"]) for each in about] == [
+        ("ok", f"nova-disks-pool-rbd is active at Ceph pool {rbd_pool.name} with 2 volumes")
+    ]
+    (pool,) = [each for each in mapped.json("pool", "list") if "rbd" in each["name"]]
+    assert pool["path"] == f"Ceph pool {rbd_pool.name}"
+    shown = mapped.json("pool", "show", "nova-disks-pool-rbd")
+    assert all(each["belongs_to"] for each in shown["volumes"])

@@ -50,6 +50,7 @@ def _missing_lines(engine: Engine) -> list[str]:
     return [
         f'"{_real(pool)}/**" {needed},'
         for pool in plan.all().values()
+        if pool.path  # of Ceph it opens no file
         for needed in [_BASES if pool == plan.base else _DISKS]
         if not set(needed) <= permissions(rules, f"{_real(pool)}/{_A_VOLUME}")
     ]

@@ -18,7 +18,7 @@ _READ_ONLY = 0o444
 def ways(engine: Engine) -> Iterator[Finding]:
     """Every directory on the way to each pool, and behind a link on the real way, too."""
     user = qemu_user(engine.libvirtd)
-    pools = [Path(pool.path) for pool in engine.pool_plan.all().values()]
+    pools = [Path(pool.path) for pool in engine.pool_plan.directories()]
     ends = {*pools, *(pool.resolve() for pool in pools)}
     directories = {way for end in ends for way in (end, *end.parents) if way.exists()}
     shut = sorted(way for way in directories if user and not user.can_open(way, _WALK))

@@ -10,7 +10,7 @@ from millpond.engine import Engine
 from millpond.errors import HostProblem, PoolElsewhere, PoolInactive, PoolOfAnotherType
 from millpond.storage.ensure import PoolWanted, start_pool
 from millpond.storage.overview import PoolOverview, overview
-from millpond.storage.pool import PoolType
+from millpond.storage.pool import CAPABILITIES, PoolType
 from millpond.system.libvirtd import Libvirtd
 
 
@@ -23,9 +23,11 @@ def look(engine: Engine) -> Iterator[Finding]:
 def _finding(engine: Engine, wanted: PoolWanted, found: PoolOverview) -> Finding:
     host, name = engine.libvirtd, found.name
     if found.state == "missing":
-        return ok(f"{name} is not there yet: it is made at {wanted.path} when it is first needed")
+        return ok(f"{name} is not there yet: it is made at {wanted.place} when it is first needed")
     if error := _difference(wanted, found):
         return problem(str(error), error.advice)
+    if found.state == "inactive" and CAPABILITIES[wanted.type].remote:
+        return ok(f"{name} is inactive: it is started when it is needed")
     if found.state == "inactive":
         inactive = PoolInactive(name)
         return problem(str(inactive), inactive.advice, partial(_start, engine, found))
@@ -46,8 +48,8 @@ def _finding(engine: Engine, wanted: PoolWanted, found: PoolOverview) -> Finding
 def _difference(wanted: PoolWanted, found: PoolOverview) -> HostProblem | None:
     if found.type != wanted.type:
         return PoolOfAnotherType(wanted.name, found.type, wanted.type)
-    if found.path != wanted.path:
-        return PoolElsewhere(wanted.name, found.path, wanted.path)
+    if found.path != wanted.place:
+        return PoolElsewhere(wanted.name, found.path, wanted.place)
     return None
 
 

@@ -19,7 +19,7 @@ _BLOCK = 512  # st_blocks counts in these, whatever the file system's own are (s
 
 
 def look(engine: Engine) -> Iterator[Finding]:
-    pools = {each.name: Path(each.path) for each in engine.pool_plan.all().values()}
+    pools = {each.name: Path(each.path) for each in engine.pool_plan.directories()}
     state = engine.settings.state_path
     systems: dict[int, dict[str, Path]] = {}
     for kept, path in {"the state directory": state, **pools}.items():

@@ -134,7 +134,7 @@ def _check(pool: Any, wanted: PoolWanted) -> None:
     found = PoolXml.from_xml(pool.XMLDesc(0))
     if found.type != wanted.type:
         raise PoolOfAnotherType(wanted.name, found.type, wanted.type)
-    if (place := _place(found)) != wanted.place:
+    if (place := place_of(found)) != wanted.place:
         raise PoolElsewhere(wanted.name, place, wanted.place)
     if not pool.isActive() and not CAPABILITIES[wanted.type].remote:
         raise PoolInactive(wanted.name)
@@ -142,7 +142,8 @@ def _check(pool: Any, wanted: PoolWanted) -> None:
         pool.setAutostart(True)
 
 
-def _place(found: PoolXml) -> str:
+def place_of(found: PoolXml) -> str:
+    """Where a pool's volumes are, in words."""
     if found.type == PoolType.RBD:
         return f"Ceph pool {found.source}"
     return found.path or "an unknown place"

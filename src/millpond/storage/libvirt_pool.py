@@ -65,6 +65,11 @@ class LibvirtPool:
         self._locks = locks
         self._fell = False
 
+    @property
+    def place(self) -> str:
+        """Where its volumes are, in words."""
+        return f"Ceph pool {self.ceph.pool}" if self.ceph else self.path
+
     def find(self, name: str) -> Volume | None:
         try:
             with self._calling(f"looking up volume {name}") as pool:

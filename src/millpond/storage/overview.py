@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from millpond.model.volume import PoolUsage
-from millpond.storage.ensure import PoolWanted
+from millpond.storage.ensure import PoolWanted, place_of
 from millpond.storage.pools import PoolPlan
 from millpond.system.libvirtd import Connection, Libvirtd
 from millpond.xml.storage import PoolXml
@@ -17,6 +17,7 @@ class PoolOverview:
     """``missing`` (it is made when it is first needed), ``inactive`` or ``active``."""
     type: str
     path: str
+    """Or where its volumes are otherwise, in words."""
     volumes: int
     usage: PoolUsage | None
 
@@ -35,7 +36,7 @@ def _pool(connection: Connection, wanted: PoolWanted, keeps: str) -> PoolOvervie
         keeps=keeps,
         state="active" if active else "inactive" if found else "missing",
         type=xml.type if xml else wanted.type,
-        path=(xml.path if xml else None) or wanted.path,
+        path=place_of(xml) if xml else wanted.place,
         volumes=found.numOfVolumes() if found and active else 0,
         usage=_usage(xml) if xml and active else None,
     )

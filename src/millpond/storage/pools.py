@@ -43,6 +43,9 @@ class PoolPlan:
             for each in (self.base, self.disks, *self.by_role.values(), *self.others)
         }
 
+    def directories(self) -> list[PoolWanted]:
+        return [each for each in self.all().values() if each.type is PoolType.DIR]
+
 
 class Pools:
     def __init__(self, host: Libvirtd, plan: PoolPlan, locks: Locks) -> None:
