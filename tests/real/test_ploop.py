@@ -113,6 +113,9 @@ def test_a_disk_larger_than_its_template_is_written_and_keeps_its_holes(ploop, w
     assert path.stat().st_blocks * 512 < 8 * MiB
     ploop.ok("server", "stop", "web", "--force")
     assert virtual_size(path, "parallels") == 4 * GiB
+    ploop.ok("server", "resize", "web", "--disk", "5G")
+    assert virtual_size(path, "parallels") == 5 * GiB
+    assert path.stat().st_blocks * 512 < 8 * MiB
 
 
 def test_ephemeral_swap_and_data_disks_are_ploop_too(ploop, workdir):

@@ -1,18 +1,28 @@
 """Disks that grow by being copied: interrupted at any call, nothing is lost."""
 
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from millpond.backends.growth import GROWTHS, Growth, Way
 from millpond.backends.libvirt_storage import LibvirtStorage
-from millpond.errors import NoSpace
+from millpond.compute import resize
+from millpond.compute.recover import recover
+from millpond.errors import LibvirtFailed, NoSpace
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.server import Disk
 from millpond.model.sizes import GiB, MiB
 from millpond.model.volume import Volume, VolumeSpec
+from millpond.records.files import FileRecords
+from millpond.records.journal import unwatched
 from millpond.storage.memory_pool import MemoryPool
 from millpond.storage.pool import PoolType
+from millpond.system.locks import Locks
+from tests.unit.samples import server
 
 DISK = Disk(
     role="disk",
@@ -36,6 +46,7 @@ class PoolThatDies(MemoryPool):
         super().__init__("lvm", type_=PoolType.LOGICAL, size=size)
         self.holds: dict[str, str] = {}
         self.calls = calls
+        self.death: BaseException = Killed()
 
     def create_from(self, spec: VolumeSpec, source: Volume) -> Volume:
         """Half made it looks like a whole one."""
@@ -55,7 +66,18 @@ class PoolThatDies(MemoryPool):
     def _call(self) -> None:
         self.calls -= 1
         if self.calls == 0:
-            raise Killed
+            raise self.death
+
+
+class Pools:
+    def __init__(self, pool: MemoryPool) -> None:
+        self.base = pool
+
+    def for_role(self, _role: str) -> MemoryPool:
+        return self.base
+
+    def named(self, _name: str) -> MemoryPool:
+        return self.base
 
 
 def pool_with_a_disk(calls: int, *, size: int = GiB) -> PoolThatDies:
@@ -117,18 +139,48 @@ def test_a_disk_that_is_large_enough_is_not_copied() -> None:
     assert growth(pool).finish(DISK.size) == DISK.size
 
 
+# In the journal
+
+
+class Off:
+    """Domains, all of which are off."""
+
+    def state(self, _id: str) -> str:
+        return "stopped"
+
+    def mark(self, _id: str, _record: object) -> None:
+        """Nobody reads it here."""
+
+
+def host_of(pool: PoolThatDies, records: FileRecords) -> Any:
+    backend = LibvirtStorage(Backend.LVM, Pools(pool), can_open=lambda _path, _how: False)
+    return SimpleNamespace(
+        domains=Off(), records=records, backend=lambda _name: backend, watch=unwatched
+    )
+
+
+@pytest.mark.parametrize("call", range(1, 12))
+def test_a_failure_anywhere_is_undone_or_goes_on_and_loses_nothing(
+    tmp_path: Path, call: int
+) -> None:
+    """The one that must not be undone: the disk is gone, and its copy would be removed, too."""
+    pool, records = pool_with_a_disk(call), FileRecords(tmp_path, Locks(tmp_path / "locks"))
+    pool.death = LibvirtFailed("copying", 1, "no more")
+    host, web = host_of(pool, records), server(disks=(DISK,))
+    records.put(web)
+    with suppress(LibvirtFailed):
+        resize.grow(host, web, "disk", 128 * MiB)
+    left = records.find(web.id)
+    assert left
+    if left.operation:
+        assert left.operation.step == "extend"
+        recover(host, left)
+        left = records.find(web.id)
+    assert left == replace(web, disks=(replace(DISK, size=pool.get(DISK.volume).capacity),))
+    assert pool.holds == {DISK.volume: "everything"}
+
+
 # Which way
-
-
-class Pools:
-    def __init__(self, pool: MemoryPool) -> None:
-        self.base = pool
-
-    def for_role(self, _role: str) -> MemoryPool:
-        return self.base
-
-    def named(self, _name: str) -> MemoryPool:
-        return self.base
 
 
 def way(type_: PoolType, disk: Disk, *, open: bool) -> Way:
