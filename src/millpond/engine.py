@@ -12,6 +12,7 @@ from millpond import config
 from millpond.backends.backend import ImageBackend
 from millpond.backends.libvirt_storage import LibvirtStorage
 from millpond.compute import virtualization
+from millpond.compute.block_jobs import BlockJobs
 from millpond.compute.domains import Domains
 from millpond.compute.host import Host
 from millpond.config import Settings, VirtTypeOption
@@ -126,12 +127,14 @@ class Engine:
         return Host(
             name="local",
             domains=self.domains,
+            block_jobs=BlockJobs(self.libvirtd),
             records=self.records,
             images=self.catalogue,
             templates=self.templates,
             blanks=BlankTemplates(
                 self.template_store, self.settings.default_ephemeral_format, self._watch
             ),
+            pools=self.pools,
             base_pool=self.pool_plan.base.name,
             selection=self.settings.libvirt.selection,
             backends=backends,
@@ -187,9 +190,11 @@ class Engine:
         """What each volume of a pool belongs to, in words, from the records."""
         templates = TemplateStore(pool).all() if pool.name == self.pool_plan.base.name else ()
         disks = ((disk, server) for server in self.records.all() for disk in server.disks)
+        overlays = ((server.overlay, server) for server in self.records.all())
         return {
             **{each.volume: f"image {each.image}" for each in templates},
             **{disk.volume: f"server {s.name}" for disk, s in disks if disk.pool == pool.name},
+            **{o.volume: f"server {s.name}" for o, s in overlays if o and o.pool == pool.name},
         }
 
     def _virt_type(self) -> VirtType:

@@ -91,6 +91,16 @@ class LibvirtStorage:
         first bytes say, and a guest writes those (trap 2)."""
         qemu_img.extract(self._layers(disk), target, format, compress=compress)
 
+    def merge(self, disk: Disk, above: Layer) -> None:
+        layers = (above, *self._layers(disk))
+        volume = self._pools.named(disk.pool).get(disk.volume)
+        with files.explaining_lack_of_space(Path(volume.path), f"pool {disk.pool}"):
+            if disk.format is DiskFormat.PLOOP:
+                _rewrite(Path(volume.path), layers)
+            else:
+                qemu_img.commit(layers)
+        LOG.info("wrote what lay above it into %s/%s", disk.pool, disk.volume)
+
     def exists(self, disk: Disk) -> bool:
         return self._pools.named(disk.pool).find(disk.volume) is not None
 
@@ -157,6 +167,14 @@ def _fill(volume: Volume, base: Volume) -> str:
         how = files.copy_into(source.fileno(), target.fileno())
         files.sync(target.fileno())
         return how
+
+
+def _rewrite(path: Path, layers: Chain) -> None:
+    """By a new file in the old one's place: QEMU cannot open a parallels image for reading and
+    then write to it, which a commit does."""
+    whole = path.with_name(f"{path.name}.whole")
+    qemu_img.extract(layers, whole, layers[1].format, compress=False)
+    files.replace(whole, path)
 
 
 def _extend(pool: Pool, volume: Volume, end: int, size: int) -> None:

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,17 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o640) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def replace(new: Path, old: Path) -> None:
+    """Put a complete file into another's place, with that one's owner and mode."""
+    like = old.stat()
+    with open(new, "rb") as file:
+        os.fchown(file.fileno(), like.st_uid, like.st_gid)
+        os.fchmod(file.fileno(), stat.S_IMODE(like.st_mode))
+        sync(file.fileno())
+    os.rename(new, old)
+    sync_directory(old.parent)
 
 
 def sync(descriptor: int) -> None:
