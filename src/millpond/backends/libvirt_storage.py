@@ -72,12 +72,16 @@ class LibvirtStorage:
 
     def grow(self, disk: Disk, size: int) -> int:
         pool = self._pools.named(disk.pool)
-        if pool.capabilities.grows:
+        volume = pool.get(disk.volume)
+        if not pool.capabilities.grows:
+            _extend(pool, volume, disk.size, size)
+            size = pool.get(disk.volume).capacity
+        elif volume.reported_format in (None, disk.format):
             pool.resize(disk.volume, size)
         else:
-            _extend(pool, pool.get(disk.volume), disk.size, size)
+            _resize(volume, disk.format, size)
         LOG.info("grew %s/%s to %s", disk.pool, disk.volume, format_size(size))
-        return pool.get(disk.volume).capacity
+        return size
 
     def chain(self, disk: Disk) -> Chain:
         top = Layer(source=self._pools.named(disk.pool).source(disk.volume), format=disk.format)
@@ -177,15 +181,27 @@ def _rewrite(path: Path, layers: Chain) -> None:
     files.replace(whole, path)
 
 
-def _extend(pool: Pool, volume: Volume, end: int, size: int) -> None:
-    """A logical volume, which libvirt cannot grow. What the new extents held is another
-    server's: all behind the ``end`` that the record knows is wiped."""
+def _resize(volume: Volume, format: DiskFormat, size: int) -> None:
+    """libvirt grows a disk as what it takes it for, and that a guest may have written: a header
+    that names a file of the host would make it grow that one. Here it is grown as what it is."""
+    _refuse_unless_open(volume)
+    with files.explaining_lack_of_space(Path(volume.path), f"pool {volume.pool}"):
+        qemu_img.resize(Path(volume.path), format, size)
+
+
+def _refuse_unless_open(volume: Volume) -> None:
     if not _can_open(volume.path, os.W_OK):
         raise Unsupported(
             f"growing volume {volume.name}",
-            f"libvirt cannot do it in pool {pool.name}, and {volume.path} cannot be opened here",
+            f"libvirt cannot do it in pool {volume.pool}, and {volume.path} cannot be opened here",
             "run this on the host itself",
         )
+
+
+def _extend(pool: Pool, volume: Volume, end: int, size: int) -> None:
+    """A logical volume, which libvirt cannot grow. What the new extents held is another
+    server's: all behind the ``end`` that the record knows is wiped."""
+    _refuse_unless_open(volume)
     lvm.extend(volume.path, size, pool.name)
     lvm.zero(volume.path, end)
     pool.refresh()

@@ -22,6 +22,11 @@ def convert(source: Path, source_format: DiskFormat, target: Path, format: DiskF
     _run(words)
 
 
+def resize(path: Path, format: DiskFormat, size: int) -> None:
+    """Larger only: qemu-img refuses the other way unless it is told so."""
+    _run(["qemu-img", "resize", "-q", "-f", format.qemu, str(path), str(size)])
+
+
 def extract(layers: Sequence[Layer], target: Path, format: DiskFormat, *, compress: bool) -> None:
     """What a disk shows, as one image. Every layer is stated, the top first: nothing that is
     written in a header is followed."""
