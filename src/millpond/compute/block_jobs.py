@@ -12,8 +12,9 @@ from millpond.system.libvirtd import Libvirtd
 from millpond.xml.domain import DiskXml, DomainXml
 from millpond.xml.snapshot import DomainSnapshotXml, SnapshotDiskXml
 
-COMMIT = "active-commit"
-"""As a domain names the job that commit() begins."""
+COPY = "copy"
+"""As a domain names a job that puts another disk in place of this one. It is never ours: ours is
+"active-commit", and has no name while libvirt clears it away after a failure."""
 
 
 class BlockJobs:

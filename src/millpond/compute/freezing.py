@@ -8,7 +8,7 @@ from typing import Protocol
 
 from millpond.backends.backend import FreezesItself
 from millpond.compute import spawn
-from millpond.compute.block_jobs import COMMIT
+from millpond.compute.block_jobs import COPY
 from millpond.compute.domain_xml import record_xml
 from millpond.compute.host import Host
 from millpond.compute.power import ON
@@ -159,7 +159,7 @@ class ByOverlay:
                     raise NotWrittenBack(top.target)
                 self._commit(server, top)
                 begun = True
-            elif top.job != COMMIT:
+            elif top.job == COPY:
                 raise Busy(f"disk {top.target} of server {server.name!r}")
             elif top.job_ready == "yes":
                 self._pivot(server, top)
