@@ -1,6 +1,7 @@
 """A snapshot of a server that runs: of one moment, the server goes on, and no byte is lost."""
 
 import subprocess
+import time
 from contextlib import suppress
 
 import libvirt
@@ -114,6 +115,29 @@ def test_a_server_that_is_paused_stays_so(millpond, overlaid, connection):
     millpond.ok("server", "snapshot", "web", "snap")
     assert chains(domain) == before
     assert millpond.json("server", "show", "web")["state"] == "paused"
+
+
+def test_the_guest_stands_still_while_it_is_led_back_and_no_longer(
+    millpond, overlaid, connection, workdir
+):
+    """Else a crash in that moment could leave a disk that is newer than its overlay, and nobody
+    could tell."""
+    domain = connection.lookupByName("web")
+    said = workdir / "events"
+    words = ["stdbuf", "-oL", "virsh", "-c", millpond.uri, "event", "--loop", "web", "lifecycle"]
+    with open(said, "w") as file:
+        listener = subprocess.Popen(words, stdout=file)
+    try:
+        wait_for(lambda: (domain.suspend(), domain.resume(), said.read_text())[-1], 30)
+        time.sleep(1)  # what is on its way arrives
+        before = said.read_text()
+        millpond.ok("server", "snapshot", "web", "snap")
+        wait_for(lambda: "Resumed" in said.read_text().removeprefix(before), 30)
+    finally:
+        listener.terminate()
+        listener.wait()
+    events = said.read_text().removeprefix(before).splitlines()
+    assert [line.split()[-2] for line in events] == ["Suspended", "Resumed"]
 
 
 def test_a_snapshot_of_linux_boots(millpond, linux_guest):
