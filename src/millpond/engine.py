@@ -17,6 +17,7 @@ from millpond.backends.legacy.storage import LegacyStorage
 from millpond.backends.libvirt_storage import LibvirtStorage
 from millpond.backends.rbd_storage import RbdStorage, is_complete
 from millpond.compute import virtualization
+from millpond.compute.block_jobs import BlockJobs
 from millpond.compute.domains import Domains
 from millpond.compute.host import Host
 from millpond.config import Settings, VirtTypeOption
@@ -154,12 +155,14 @@ class Engine:
         return Host(
             name="local",
             domains=self.domains,
+            block_jobs=BlockJobs(self.libvirtd),
             records=self.records,
             images=self.catalogue,
             templates=self.templates,
             blanks=BlankTemplates(
                 self.template_store, self.settings.default_ephemeral_format, self._watch
             ),
+            pools=self.pools,
             base_pool=self.pool_plan.base.name,
             selection=self.settings.libvirt.selection,
             backends=backends,
@@ -264,6 +267,7 @@ class Engine:
         keeps_templates = pool.ceph or pool.name == self.pool_plan.base.name
         templates = self._templates() if keeps_templates else ()
         disks = [(disk, server) for server in self.records.all() for disk in server.disks]
+        overlays = [(server.overlay, server) for server in self.records.all()]
         return {
             **{
                 disk.template.volume: f"disk {disk.role} of server {server.name}, as its base"
@@ -277,6 +281,7 @@ class Engine:
                 if disk.pool == pool.name
                 for name in server.volumes_of(disk)
             },
+            **{o.volume: f"server {s.name}" for o, s in overlays if o and o.pool == pool.name},
         }
 
     def _virt_type(self) -> VirtType:

@@ -262,6 +262,17 @@ class NotAdoptable(Conflict):
 
 
 @dataclass(eq=False)
+class StillNeeded(Conflict):
+    volume: str
+    server: str
+    message = (
+        "volume {self.volume!r} stays: server {self.server!r} is on it, and what it wrote is not "
+        "in its disk yet"
+    )
+    hint = "'millpond doctor --mend' writes it into the disk and removes the volume"
+
+
+@dataclass(eq=False)
 class GuestHoldsOn(Conflict):
     target: str
     seconds: int
@@ -429,6 +440,19 @@ class LibvirtFailed(HostProblem):
     detail: str
     message = "libvirt failed while {self.doing}: {self.detail}"
     hint = "'millpond doctor' checks the host; libvirtd's log says more"
+
+
+@dataclass(eq=False)
+class NotWrittenBack(HostProblem):
+    target: str
+    message = (
+        "what the guest wrote while disk {self.target} was copied could not be written into it: "
+        "QEMU gave up"
+    )
+    hint = (
+        "nothing is lost: see whether the disk's pool is full, then 'millpond doctor --mend' "
+        "tries again"
+    )
 
 
 @dataclass(eq=False)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
-from millpond.backends.backend import DiskWanted, ImageBackend
+from millpond.backends.backend import DiskWanted, FreezesItself, ImageBackend
 from millpond.compute import delete, power, resize, spawn
 from millpond.compute.request import ServerRequest
 from millpond.engine import Engine
@@ -66,7 +66,11 @@ class Bench:
         """What a guest would read."""
         path = self.millpond.directory / "extracted"
         path.unlink(missing_ok=True)
+        if isinstance(self.backend, FreezesItself):
+            self.backend.freeze(disk)
         self.backend.extract(disk, path, DiskFormat.RAW, compress=False)
+        if isinstance(self.backend, FreezesItself):
+            self.backend.thaw(disk)
         return path.read_bytes()
 
     def volumes(self) -> set[str]:

@@ -1,10 +1,6 @@
 """kill -9 at every named step: nothing lost, nothing that lies, doctor mends what is left."""
 
 import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -20,9 +16,9 @@ from millpond.records.journal import Moment
 from millpond.templates.downloading import DownloadingTemplateImagehandler
 from millpond.templates.handler import Workshop
 from millpond.templates.store import TemplateStore
+from tests.support.killer import killed
 from tests.support.millpond import converted
-
-ROOT = Path(__file__).parents[2]
+from tests.support.ticking import chains, wait_for_ticks
 
 
 def moments(verb):
@@ -45,18 +41,6 @@ def vmdk(millpond, micro_guest, workdir):
     """Its template is converted: every step of a preparation has something to do."""
     millpond.ok("image", "add", converted(micro_guest, "vmdk", workdir), "--name", "vmdk")
     return "vmdk"
-
-
-def killed(millpond, verb, step, moment, *action):
-    words = [millpond.config, verb, step, moment, *action]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.killer", *map(str, words)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
 
 
 def create(millpond, name, image):
@@ -246,6 +230,24 @@ def test_killed_while_a_disk_goes(millpond, vmdk, connection, step, moment):
     assert [disk.role for disk in millpond.server("victim").disks] == ["disk"]
     assert len(os.listdir(millpond.disks)) == 1
     power.start(millpond.engine().host, millpond.server("victim"))
+
+
+@pytest.mark.parametrize(("step", "moment"), moments("snapshot"))
+def test_killed_while_a_running_server_becomes_an_image(millpond, vmdk, connection, step, moment):
+    made = create(millpond, "victim", vmdk)
+    millpond.wait_for_console(made.id, "TICK 0001")
+    domain = connection.lookupByName("victim")
+    before, number = chains(domain), domain.ID()
+    killed(millpond, "snapshot", step, moment, "snapshot", "victim", "snap")
+    assert listed(millpond) == {"victim": f"interrupted (snapshot: {step})"}
+    wait_for_ticks(millpond, made.id)
+    millpond.ok("doctor", "--mend")
+    assert listed(millpond) == {"victim": "running"}
+    assert (chains(domain), domain.ID()) == (before, number)
+    assert os.listdir(millpond.disks) == [made.disks[0].volume]
+    assert [each.name for each in millpond.engine().catalogue.all()] == [vmdk]
+    assert list((millpond.state / "images" / "incoming").iterdir()) == []
+    wait_for_ticks(millpond, made.id)
 
 
 def test_libvirtd_dies_in_the_middle_of_a_create(millpond, vmdk, libvirtd, connection):

@@ -1,7 +1,5 @@
 """A server's disk as a new image."""
 
-import subprocess
-
 import pytest
 
 from millpond.model.sizes import MiB
@@ -52,41 +50,18 @@ def test_a_snapshot_stands_alone(millpond, guest, workdir):
     millpond.wait_for_console(made["id"], "BOOTS 0002")
 
 
-def test_what_a_guest_wrote_in_front_of_its_disk_is_not_followed(millpond, micro_guest, workdir):
-    """Traps 2 and 3: a qcow2 header that names a file of the host, on a raw disk."""
-    secret = workdir / "secret"
-    secret.write_bytes(b"the content of a file of the host".ljust(MiB, b"!"))
-    evil = workdir / "evil"
-    words = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", secret, evil]
-    subprocess.run(words, check=True)
-    millpond.configure("images_type_mapping = raw:raw")
-    millpond.ok("image", "add", micro_guest.path, "--name", "guest")
-    made = create(millpond, "web", "guest", "--no-start")
-    disk = millpond.disks / made["disks"][0]["volume"]
-    with open(disk, "r+b") as file:
-        file.write(evil.read_bytes()[: 256 * 1024])
-    before = secret.stat()
-    subprocess.run(["virsh", "-c", millpond.uri, "pool-refresh", "nova-disks-pool"], check=True)
-
-    millpond.ok("server", "snapshot", "web", "snap")
-    millpond.ok("image", "save", "snap", workdir / "out.qcow2")
-    flat = workdir / "out.raw"
-    words = ["qemu-img", "convert", "-f", "qcow2", "-O", "raw", workdir / "out.qcow2", flat]
-    subprocess.run(words, check=True)
-    assert flat.read_bytes() == disk.read_bytes()
-    assert b"a file of the host" not in flat.read_bytes()
-    code, message = millpond.fails("server", "snapshot", "web", "raw", "--format", "raw")
-    assert code == 5  # as raw it would be taken for qcow2 by the next who looks: refused
-    assert "refused" in message
-    millpond.ok("server", "start", "web")
-    millpond.ok("server", "reboot", "web", "--hard")
-    millpond.ok("server", "resize", "web", "--disk", "8M")
-    after = secret.stat()
-    assert (before.st_uid, before.st_mode) == (after.st_uid, after.st_mode)
-    assert b"a file of the host" not in disk.read_bytes()
-
-
 def test_a_snapshot_that_cannot_be_is_refused_and_leaves_nothing(millpond, guest):
+    refuse_everything(millpond)
+    assert millpond.json("server", "show", "web")["state"] == "stopped"
+    millpond.ok("server", "start", "web")
+    refuse_everything(millpond)
+    assert millpond.json("server", "show", "web")["state"] == "running"
+    assert [each["name"] for each in millpond.json("image", "list")] == ["guest"]
+    assert list((millpond.state / "images" / "incoming").iterdir()) == []
+    assert len(list(millpond.disks.iterdir())) == 1
+
+
+def refuse_everything(millpond):
     for code, sentence, words in (
         (3, "there is no server 'gone'", ("gone", "snap")),
         (4, "already an image named 'guest'", ("web", "guest")),
@@ -96,9 +71,3 @@ def test_a_snapshot_that_cannot_be_is_refused_and_leaves_nothing(millpond, guest
     ):
         found, message = millpond.fails("server", "snapshot", *words)
         assert (found, sentence in message) == (code, True), message
-    millpond.ok("server", "start", "web")
-    code, message = millpond.fails("server", "snapshot", "web", "snap")
-    assert code == 4
-    assert "needs it to be stopped" in message
-    assert [each["name"] for each in millpond.json("image", "list")] == ["guest"]
-    assert list((millpond.state / "images" / "incoming").iterdir()) == []

@@ -4,20 +4,39 @@ python -m tests.support.killer CONFIG VERB STEP MOMENT create NAME IMAGE [SWAP B
 python -m tests.support.killer CONFIG VERB STEP MOMENT delete|start|reboot NAME
 python -m tests.support.killer CONFIG VERB STEP MOMENT grow|add|remove NAME BYTES|DISK
 python -m tests.support.killer CONFIG VERB STEP MOMENT grow NAME BYTES without-files
+python -m tests.support.killer CONFIG VERB STEP MOMENT snapshot NAME IMAGE
 """
 
 import os
 import signal
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from millpond.compute import data_disks, delete, power, resize, spawn
+from millpond.compute import data_disks, delete, power, resize, snapshot, spawn
 from millpond.compute.request import ServerRequest
 from millpond.engine import Engine
+from millpond.images.intake import Intake
 from millpond.model.flavor import Flavor
 from millpond.model.sizes import MiB
 from millpond.records.journal import Moment, Watch
-from tests.support.millpond import without_files
+from tests.support.millpond import Millpond, without_files
+
+ROOT = Path(__file__).parents[2]
+
+
+def killed(millpond: Millpond, verb: str, step: str, moment: Moment, *action: object) -> None:
+    """Do it in a process of its own, which dies there."""
+    words = [millpond.config, verb, step, moment, *action]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.killer", *map(str, words)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
 
 
 def die_at(verb: str, step: str, moment: Moment) -> Watch:
@@ -28,28 +47,39 @@ def die_at(verb: str, step: str, moment: Moment) -> Watch:
     return watch
 
 
+def create(engine: Engine, name: str, image: str, swap: str = "0") -> None:
+    flavor = Flavor(memory=32 * MiB, swap=int(swap))
+    request = ServerRequest(name=name, image=engine.catalogue.get(image), flavor=flavor)
+    spawn.create(engine.host, request)
+
+
+def grow(engine: Engine, name: str, size: str, *how: str) -> None:
+    host = without_files(engine) if "without-files" in how else engine.host
+    resize.grow(host, engine.server(name), "disk", int(size))
+
+
+def take_snapshot(engine: Engine, name: str, image: str) -> None:
+    request = snapshot.SnapshotRequest(name=image)
+    intake = Intake(engine.images_directory)
+    snapshot.snapshot(engine.host, intake, engine.server(name), request)
+
+
+ACTIONS: dict[str, Callable[..., object]] = {
+    "create": create,
+    "delete": lambda engine, name: delete.delete(engine.host, engine.server(name)),
+    "start": lambda engine, name: power.start(engine.host, engine.server(name)),
+    "reboot": lambda engine, name: power.reboot(engine.host, engine.server(name), patience=0),
+    "grow": grow,
+    "add": lambda engine, name, size: data_disks.add(engine.host, engine.server(name), int(size)),
+    "remove": lambda engine, name, role: data_disks.remove(engine.host, engine.server(name), role),
+    "snapshot": take_snapshot,
+}
+
+
 def main() -> None:
-    config, verb, step, moment, action, name, *rest = sys.argv[1:]
+    config, verb, step, moment, action, *rest = sys.argv[1:]
     engine = Engine.load([Path(config)], die_at(verb, step, Moment(moment)))
-    if action == "create":
-        image = engine.catalogue.get(rest[0])
-        swap = int(rest[1]) if rest[1:] else 0
-        flavor = Flavor(memory=32 * MiB, swap=swap)
-        request = ServerRequest(name=name, image=image, flavor=flavor)
-        spawn.create(engine.host, request)
-    elif action == "delete":
-        delete.delete(engine.host, engine.server(name))
-    elif action == "start":
-        power.start(engine.host, engine.server(name))
-    elif action == "reboot":
-        power.reboot(engine.host, engine.server(name), patience=0)
-    elif action == "grow":
-        host = without_files(engine) if "without-files" in rest else engine.host
-        resize.grow(host, engine.server(name), "disk", int(rest[0]))
-    elif action == "add":
-        data_disks.add(engine.host, engine.server(name), int(rest[0]))
-    elif action == "remove":
-        data_disks.remove(engine.host, engine.server(name), rest[0])
+    ACTIONS[action](engine, *rest)
 
 
 if __name__ == "__main__":

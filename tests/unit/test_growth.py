@@ -155,7 +155,7 @@ class Off:
 def host_of(pool: PoolThatDies, records: FileRecords) -> Any:
     backend = LibvirtStorage(Backend.LVM, Pools(pool), can_open=lambda _path, _how: False)
     return SimpleNamespace(
-        domains=Off(), records=records, backend=lambda _name: backend, watch=unwatched
+        domains=Off(), records=records, storage_of=lambda _disk: backend, watch=unwatched
     )
 
 

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from millpond.backends.growth import Growth, Way
 from millpond.model.formats import DiskFormat
-from millpond.model.layer import Chain
+from millpond.model.layer import Chain, Layer
 from millpond.model.names import ServerId
 from millpond.model.server import Content, Disk, TemplateRef
 from millpond.model.template import Template
@@ -62,11 +62,32 @@ class ImageBackend(Protocol):
         ...
 
     def extract(self, disk: Disk, target: Path, format: DiskFormat, *, compress: bool) -> None:
-        """What the disk holds, as one image in a new file; no server runs on it."""
+        """What the disk holds, as one image in a new file. Nobody writes to it: the server is
+        off, or goes on in an overlay. A backend that freezes itself tells what the disk held when
+        it was frozen, and callers freeze it first."""
+        ...
+
+    def merge(self, disk: Disk, above: Layer) -> None:
+        """Write into the disk what an overlay above it holds; no server runs on either. The
+        overlay stays as it is, so that this can be done again if it is interrupted."""
         ...
 
     def exists(self, disk: Disk) -> bool: ...
 
     def delete(self, disk: Disk) -> None:
         """A disk that is gone already is no error."""
+        ...
+
+
+@runtime_checkable
+class FreezesItself(Protocol):
+    """What a backend may have besides, and to have it is the capability: its pool can keep a
+    moment of a disk while a server writes on."""
+
+    def freeze(self, disk: Disk) -> None:
+        """Keep what the disk holds now, in place of any moment that was kept before."""
+        ...
+
+    def thaw(self, disk: Disk) -> None:
+        """Forget it; a disk that is not frozen, or is gone, is no error."""
         ...

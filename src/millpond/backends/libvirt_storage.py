@@ -105,6 +105,13 @@ class LibvirtStorage:
         first bytes say, and a guest writes those (trap 2)."""
         qemu_img.extract(self._layers(disk), target, format, compress=compress)
 
+    def merge(self, disk: Disk, above: Layer) -> None:
+        layers = (above, *self._layers(disk))
+        volume = self._pools.named(disk.pool).get(disk.volume)
+        with own_format.room_for(volume, disk.size):
+            own_format.merge(Path(volume.path), layers)
+        LOG.info("wrote what lay above it into %s/%s", disk.pool, disk.volume)
+
     def exists(self, disk: Disk) -> bool:
         return self._pools.named(disk.pool).find(disk.volume) is not None
 

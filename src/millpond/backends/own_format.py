@@ -6,7 +6,7 @@ from pathlib import Path
 from millpond.errors import ToolFailed
 from millpond.images import written
 from millpond.model.formats import DiskFormat
-from millpond.model.layer import FileSource, Layer
+from millpond.model.layer import Chain, FileSource, Layer
 from millpond.model.sizes import format_size
 from millpond.model.volume import Volume
 from millpond.system import files, qemu_img
@@ -32,6 +32,17 @@ def close(path: Path, format: DiskFormat) -> bool:
         return False
     qemu_img.repair(path, format)
     return True
+
+
+def merge(path: Path, layers: Chain) -> None:
+    """Write the top layer into the next one, which is at ``path``. By a new file in its place if
+    QEMU cannot open that for reading and then write to it, as a commit does."""
+    if not layers[1].format.stays_open:
+        qemu_img.commit(layers)
+        return
+    whole = path.with_name(f"{path.name}.whole")
+    qemu_img.extract(layers, whole, layers[1].format, compress=False)
+    files.replace(whole, path)
 
 
 def room_for(volume: Volume, needed: int) -> AbstractContextManager[None]:

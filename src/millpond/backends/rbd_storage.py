@@ -23,7 +23,7 @@ COMPLETE = "millpond"
 """The protected snapshot that a template in the cluster has once all of its bytes are there.
 libvirt clones from it, because nothing has changed since."""
 FROZEN = "millpond-frozen"
-"""The snapshot that a running server's disk is read from."""
+"""The snapshot that a disk is read from while its server writes on."""
 
 
 def is_complete(access: CephAccess, template: str) -> bool:
@@ -52,8 +52,18 @@ class RbdStorage(LibvirtStorage):
             pool.delete(name)
             LOG.info("removed template %s from pool %s", name, pool.name)
 
+    def freeze(self, disk: Disk) -> None:
+        self.thaw(disk)
+        rbd.create_snapshot(self._frozen(disk))
+
+    def thaw(self, disk: Disk) -> None:
+        rbd.remove_snapshot(self._frozen(disk))
+
+    def _frozen(self, disk: Disk) -> RbdSource:
+        return _image(self._pools.named(disk.pool), disk.volume, FROZEN)
+
     def _layers(self, disk: Disk) -> Chain:
-        return self.chain(disk)  # tools find it where domains do
+        return (Layer(source=self._frozen(disk), format=disk.format),)
 
     def _copy(self, disk: Disk, base: Volume, template: Template) -> None:
         pool = self._pools.named(disk.pool)

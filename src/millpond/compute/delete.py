@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from millpond.compute import disks, spawn
+from millpond.compute import disks, freezing, spawn
 from millpond.compute.host import Host
 from millpond.model.server import Server
 from millpond.records import journal
@@ -23,7 +23,8 @@ def delete(host: Host, server: Server) -> None:
         if current is None:
             return
         _look_at_the_disks(host, current)
-        notes = ServerJournal(host.records, insists=False)
+        left = current.operation.details if current.operation else None
+        notes = ServerJournal(host.records, left, insists=False)
         journal.run(deletion(host), current, notes, host.watch)
     LOG.info("deleted server %s (%s)", server.name, server.id)
 
@@ -32,6 +33,14 @@ def _look_at_the_disks(host: Host, server: Server) -> None:
     """A pool that cannot be used is an error before anything is changed."""
     for disk in server.disks:
         host.storage_of(disk).exists(disk)
+    if server.overlay:
+        host.pools.named(server.overlay.pool)
+
+
+def _delete_disks(host: Host, server: Server) -> None:
+    """With what an interrupted operation left beside them: its details were passed on to us."""
+    freezing.forget(host, server)
+    disks.delete(host, server)
 
 
 def deletion(host: Host) -> Verb[Server]:
@@ -43,7 +52,7 @@ def deletion(host: Host) -> Verb[Server]:
         (
             step("stop", spawn.power_off),
             step("domain", spawn.undefine),
-            step("disks", disks.delete),
+            step("disks", _delete_disks),
         ),
         finished=nothing,
         undone=settled,

@@ -65,7 +65,8 @@ def domain_xml(server: Server, owner: str, console_log: Path | None, chains: Cha
 
 def record_xml(server: Server, owner: str) -> RecordXml:
     """The copy of the record in the domain: for people, and to rebuild a lost state directory.
-    The operation under way is the state directory's business."""
+    The operation under way is the state directory's business, unless the domain is not as the
+    record says as long as it lasts."""
     return RecordXml(owner=owner, record=codec.encode(server).decode())
 
 

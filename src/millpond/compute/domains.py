@@ -60,6 +60,12 @@ class Domains:
         with self._find(ServerId(id), "reading the definition") as domain:
             return NovaDomainXml.from_xml(domain.XMLDesc(0)) if domain else None
 
+    def description(self, id: ServerId, *, defined: bool = False) -> DomainXml | None:
+        """As it runs, if it does; or always as it is defined, for the next start."""
+        flags = libvirtd.XML_INACTIVE if defined else 0
+        with self._find(id, "reading the description") as domain:
+            return DomainXml.from_xml(domain.XMLDesc(flags)) if domain else None
+
     def start(self, id: ServerId) -> None:
         """A domain that runs already is no error."""
         with self._get(id, "starting", slow=True) as domain:
@@ -68,12 +74,12 @@ class Domains:
 
     def shutdown(self, id: ServerId) -> None:
         """Ask the guest to power itself off."""
-        with self._unless_off(id), self._get(id, "shutting down") as domain:
+        with self.unless_off(id), self._get(id, "shutting down") as domain:
             domain.shutdown()
 
     def power_off(self, id: ServerId) -> None:
         """Pull the plug. A domain that is off or gone is no error."""
-        with self._unless_off(id), self._find(id, "powering off", slow=True) as domain:
+        with self.unless_off(id), self._find(id, "powering off", slow=True) as domain:
             if domain and domain.isActive():
                 domain.destroy()
 
@@ -135,20 +141,39 @@ class Domains:
         with self._get(id, f"resizing {target}", slow=True) as domain:
             domain.blockResize(target, size, libvirtd.RESIZE_BYTES)
 
+    @contextmanager
+    def holding_still(self, id: ServerId) -> Iterator[None]:
+        """A running guest does nothing during the block."""
+        runs = self.state(id) == "running"
+        try:
+            if runs:
+                with self._get(id, "pausing") as domain:
+                    domain.suspend()
+            yield
+        finally:
+            if runs:
+                self.wake(id)
+
+    def wake(self, id: ServerId) -> None:
+        """A guest that is paused goes on; one that is not is no error."""
+        if self.state(id) == "paused":
+            with self.unless_off(id), self._get(id, "waking") as domain:
+                domain.resume()
+
+    @contextmanager
+    def unless_off(self, id: ServerId) -> Iterator[None]:
+        """A guest may power itself off between the question and the act."""
+        try:
+            yield
+        except LibvirtFailed:
+            if self.state(id) != "stopped":
+                raise
+
     def open_console(self, id: ServerId) -> ConsoleStream:
         with self._get(id, "opening the console") as domain:
             stream = domain.connect().newStream(0)
             domain.openConsole(None, stream, libvirtd.CONSOLE_FORCE)
             return ConsoleStream(stream)
-
-    @contextmanager
-    def _unless_off(self, id: ServerId) -> Iterator[None]:
-        """A guest may power itself off between the question and the act."""
-        try:
-            yield
-        except LibvirtFailed as error:
-            if error.code != libvirtd.OPERATION_INVALID or self.state(id) != "stopped":
-                raise
 
     def _record(self, domain: Any) -> RecordXml | None:
         try:
@@ -178,5 +203,4 @@ def _targets(domain: Any) -> set[str]:
 
 def _disk_of(domain: Any, target: str, flags: int) -> DiskXml | None:
     inactive = libvirtd.XML_INACTIVE if flags == libvirtd.AFFECT_CONFIG else 0
-    disks = DomainXml.from_xml(domain.XMLDesc(inactive)).disks
-    return next((disk for disk in disks if disk.target == target), None)
+    return DomainXml.from_xml(domain.XMLDesc(inactive)).disk(target)

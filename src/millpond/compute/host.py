@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from millpond.backends.backend import ImageBackend
+from millpond.backends.backend import ImageBackend, PoolsOf
 from millpond.backends.selection import Selection
+from millpond.compute.block_jobs import BlockJobs
 from millpond.compute.domains import Domains
 from millpond.errors import Unsupported
 from millpond.images.source import ImageSource
@@ -22,10 +23,12 @@ from millpond.templates.handler import BaseTemplateImagehandler
 class Host:
     name: str
     domains: Domains
+    block_jobs: BlockJobs
     records: Records
     images: ImageSource
     templates: BaseTemplateImagehandler
     blanks: BlankTemplates
+    pools: PoolsOf
     base_pool: str
     selection: Selection
     backends: Mapping[Backend, ImageBackend]

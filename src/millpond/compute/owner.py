@@ -32,7 +32,7 @@ def _adopt(host: Host, domain: MarkedDomain) -> Server | None:
     if found.id != domain.uuid:
         LOG.warning("domain %s carries the record of server %s: left alone", domain.name, found.id)
         return None
-    server = replace(found, host=host.name, operation=None)
+    server = replace(found, host=host.name)
     with host.records.lock(server):
         if host.records.find(server.id):
             return None

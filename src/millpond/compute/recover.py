@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 
-from millpond.compute import data_disks, delete, power, resize, spawn
+from millpond.compute import data_disks, delete, power, resize, snapshot, spawn
 from millpond.compute.host import Host
 from millpond.errors import UnknownOperation
 from millpond.model.server import Server
@@ -23,6 +23,7 @@ VERBS: Mapping[str, Callable[[Host, Details], Verb[Server]]] = {
     "grow": resize.growing,
     "disk add": data_disks.adding,
     "disk remove": data_disks.removing,
+    "snapshot": snapshot.snapshotting,
 }
 
 

@@ -1,16 +1,23 @@
-"""A server's root disk as a new image."""
+"""A server's root disk as a new image, of one moment, also while the server runs."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
+from millpond.compute.freezing import ROOT, Details, details_of, freezing
 from millpond.compute.host import Host
-from millpond.compute.power import ON, unoccupied
+from millpond.compute.power import unoccupied
 from millpond.compute.resize import disk_of
-from millpond.errors import BadOption, WrongState
+from millpond.errors import BadOption
 from millpond.images.intake import Intake
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.server import Server
+from millpond.records import journal
+from millpond.records.journal import Step, Verb, deed, nothing
+from millpond.records.records import ServerJournal, settled
 
 LOG = logging.getLogger(__name__)
 
@@ -25,28 +32,52 @@ class SnapshotRequest:
 
 
 def snapshot(host: Host, intake: Intake, server: Server, request: SnapshotRequest) -> Image:
-    """While the server is off. It keeps the properties of the image that the server came from."""
+    """It keeps the properties of the image that the server came from."""
     if request.compress and request.format is not ImageFormat.QCOW2:
         raise BadOption(
             "--compress", f"a {request.format} image cannot be compressed", "use qcow2"
         )
     with host.records.lock(server):
         current = unoccupied(host, server)
-        state = host.domains.state(server.id)
-        if state in ON:
-            raise WrongState(server.name, state or "", "stopped")
-        disk = disk_of(current, "disk")
-        backend = host.storage_of(disk)
         image = intake.make(
-            lambda part: backend.extract(
-                disk, part, request.format.content, compress=request.compress
-            ),
+            partial(_copy, host, current, request),
             name=request.name,
             format=request.format,
             properties=_properties(intake, current),
         )
     LOG.info("made image %s of server %s", image.name, server.name)
     return image
+
+
+def snapshotting(
+    host: Host, details: Details, extract: Callable[[Server], None] = nothing
+) -> Verb[Server]:
+    """All of it comes before the image is inspected and enters the catalogue: the disk is frozen
+    for as long as it is copied and no longer, and what is undone leaves no image."""
+    way = freezing(host, details)
+    steps = (
+        Step("overlay", deed(way.prepare), way.tidy),
+        Step("freeze", deed(way.freeze), way.restore),
+        Step("extract", deed(extract)),
+        Step("thaw", deed(way.thaw)),
+        Step("tidy", deed(way.tidy)),
+    )
+    return Verb("snapshot", steps, finished=settled, undone=settled)
+
+
+def _copy(host: Host, server: Server, request: SnapshotRequest, target: Path) -> None:
+    disk = disk_of(server, ROOT)
+
+    def extract(_server: Server) -> None:
+        backend, format = host.storage_of(disk), request.format.content
+        backend.extract(disk, target, format, compress=request.compress)
+
+    details = details_of(host, server)
+    if details is None:
+        extract(server)
+    else:
+        verb = snapshotting(host, details, extract)
+        journal.run(verb, server, ServerJournal(host.records, details), host.watch)
 
 
 def _properties(intake: Intake, server: Server) -> dict[str, str]:

@@ -43,6 +43,11 @@ def split_volume_name(name: str) -> tuple[ServerId, str] | None:
     return (ServerId(match[1]), match[2]) if match else None
 
 
+def overlay_name(volume: str) -> str:
+    """The volume that takes what a running server writes while its disk is copied."""
+    return f"{volume}.snapshot"
+
+
 def template_name(image: ImageId, format: DiskFormat) -> str:
     """The template of an image: as Nova names a raw base, with a suffix for others (B16)."""
     digest = hashlib.sha1(image.encode(), usedforsecurity=False).hexdigest()

@@ -8,6 +8,7 @@ from typing import Self
 from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.image import Image
+from millpond.model.layer import VolumeSource
 from millpond.model.names import ImageId, ServerId, grown_name
 
 SCHEMA = 1
@@ -153,6 +154,14 @@ class Server:
     operation: Operation | None = None
     created: str = ""
     schema: int = field(default=SCHEMA)
+
+    @property
+    def overlay(self) -> VolumeSource | None:
+        """What a snapshot, under way or interrupted, puts above the root disk."""
+        details = self.operation.details if self.operation else {}
+        if "volume" not in details:
+            return None
+        return VolumeSource(pool=details["pool"], volume=details["volume"])
 
     def disk(self, role: str = "disk") -> Disk | None:
         return next((each for each in self.disks if each.role == role), None)

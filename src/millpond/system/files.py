@@ -50,6 +50,17 @@ def make_like(model: Path, new: Path) -> None:
         os.fchmod(file.fileno(), stat.S_IMODE(like.st_mode))
 
 
+def replace(new: Path, old: Path) -> None:
+    """Put a complete file into another's place, with that one's owner and mode."""
+    like = old.stat()
+    with open(new, "rb") as file:
+        os.fchown(file.fileno(), like.st_uid, like.st_gid)
+        os.fchmod(file.fileno(), stat.S_IMODE(like.st_mode))
+        sync(file.fileno())
+    os.rename(new, old)
+    sync_directory(old.parent)
+
+
 def sync(descriptor: int) -> None:
     os.fsync(descriptor)
 

@@ -32,7 +32,6 @@ NO_METADATA: int = libvirt.VIR_ERR_NO_DOMAIN_METADATA
 VOLUME_EXISTS: int = libvirt.VIR_ERR_STORAGE_VOL_EXIST
 POOL_BUSY: int = libvirt.VIR_ERR_INTERNAL_ERROR
 """What a refresh answers while a volume is being built: code 1, "asynchronous jobs running"."""
-OPERATION_INVALID: int = libvirt.VIR_ERR_OPERATION_INVALID
 
 POOL_DEFINE_FLAGS: int = libvirt.VIR_STORAGE_POOL_DEFINE_VALIDATE
 DOMAIN_DEFINE_FLAGS: int = libvirt.VIR_DOMAIN_DEFINE_VALIDATE
@@ -53,6 +52,19 @@ AFFECT_BOTH: int = AFFECT_LIVE | AFFECT_CONFIG
 XML_INACTIVE: int = libvirt.VIR_DOMAIN_XML_INACTIVE
 RESIZE_BYTES: int = libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES
 CONSOLE_FORCE: int = libvirt.VIR_DOMAIN_CONSOLE_FORCE
+FREEZE_FLAGS: int = (
+    libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_DISK_ONLY
+    | libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_NO_METADATA
+    | libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_REUSE_EXT
+    | libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_ATOMIC
+    | libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_VALIDATE
+)
+"""For an overlay that we made: nothing that libvirt would have to remember."""
+COMMIT_FLAGS: int = (
+    libvirt.VIR_DOMAIN_BLOCK_COMMIT_ACTIVE | libvirt.VIR_DOMAIN_BLOCK_COMMIT_SHALLOW
+)
+"""The layer that the guest writes to, into the next below it and no further."""
+PIVOT: int = libvirt.VIR_DOMAIN_BLOCK_JOB_ABORT_PIVOT
 
 STATES: dict[int, str] = {
     libvirt.VIR_DOMAIN_NOSTATE: "unknown",

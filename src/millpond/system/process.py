@@ -39,7 +39,7 @@ def run(words: list[str], limits: Limits = QUICK) -> str:
             check=False,
         )
     except FileNotFoundError as error:
-        raise ToolFailed("prlimit", "it is not installed (package util-linux)") from error
+        raise ToolFailed("setpriv", "it is not installed (package util-linux)") from error
     except subprocess.TimeoutExpired as error:
         raise ToolFailed(words[0], f"it was stopped after {limits.seconds} s") from error
     if done.returncode:
@@ -49,8 +49,11 @@ def run(words: list[str], limits: Limits = QUICK) -> str:
 
 def _limiter(limits: Limits) -> list[str]:
     """util-linux's prlimit sets the limits and becomes the program: a preexec_fn would run
-    Python between fork and exec, which may hang in a process that has threads."""
-    return ["prlimit", f"--as={limits.memory}", f"--cpu={limits.cpu_seconds}", "--core=0", "--"]
+    Python between fork and exec, which may hang in a process that has threads. setpriv lets the
+    program end with us, however we end: else it would go on, with locks on what it has open."""
+    ends_with_us = ["setpriv", "--pdeathsig", "KILL", "--"]
+    within = [f"--as={limits.memory}", f"--cpu={limits.cpu_seconds}", "--core=0", "--"]
+    return [*ends_with_us, "prlimit", *within]
 
 
 def _reason(code: int, stderr: str) -> str:

@@ -14,6 +14,9 @@ _OPTIONS = {DiskFormat.QCOW2: ["-o", "compat=1.1"]}
 # QEMU would take 128 MiB ahead and give it back at the end: too much for a nearly full pool.
 _TAKES_NO_MORE = {DiskFormat.PLOOP: {"prealloc-mode": "truncate"}}
 
+# QEMU does not reopen these for reading when an overlay comes above, and keeps its write lock.
+_STAYS_LOCKED = (DiskFormat.PLOOP,)
+
 
 def convert(source: Path, source_format: DiskFormat, target: Path, format: DiskFormat) -> None:
     """A copy in another format. Only for bytes that passed inspection: qemu-img opens them."""
@@ -56,7 +59,13 @@ def extract(layers: Sequence[Layer], target: Path, format: DiskFormat, *, compre
     written in a header is followed."""
     words = ["qemu-img", "convert", "--image-opts", "-O", format.qemu, *_OPTIONS.get(format, [])]
     words += ["-c"] if compress else []
+    words += ["-U"] if any(layer.format in _STAYS_LOCKED for layer in layers) else []
     _run([*words, _stated(_options(layers)), str(target)])
+
+
+def commit(layers: Sequence[Layer]) -> None:
+    """Write the top layer into the next; it is not emptied afterwards. Every layer is stated."""
+    _run(["qemu-img", "commit", "-q", "-d", "--image-opts", _stated(_options(layers))])
 
 
 def _stated(options: Mapping[str, str]) -> str:

@@ -57,6 +57,9 @@ class DiskXml(Element, tag="disk"):
     backing: BackingStoreXml | None = at("backingStore", default=None)
     target: str = at("target/@dev")
     bus: str | None = at("target/@bus", default=None)
+    job: str | None = at("mirror/@job", default=None)
+    """Of a block job that will put another layer on top."""
+    job_ready: str | None = at("mirror/@ready", default=None)
     read_only: bool = at("readonly", default=False)
     serial: str | None = at("serial", default=None)
     boot_order: int | None = at("boot/@order", default=None)
@@ -106,6 +109,8 @@ class BareRecordXml(Element, tag="server"):
 @dataclass(frozen=True, kw_only=True)
 class DomainXml(Element, tag="domain"):
     type: str = at("@type")
+    id: int | None = at("@id", default=None)
+    """Only while it runs."""
     name: str = at("name")
     uuid: str = at("uuid")
     record: RecordXml | None = at(f"metadata/{{{NAMESPACE}}}server", default=None)
@@ -133,3 +138,6 @@ class DomainXml(Element, tag="domain"):
     rng: str | None = at("devices/rng/@model", default=None)
     rng_backend: str | None = at("devices/rng/backend/@model", default=None)
     rng_source: str | None = at("devices/rng/backend", default=None)
+
+    def disk(self, target: str) -> DiskXml | None:
+        return next((disk for disk in self.disks if disk.target == target), None)

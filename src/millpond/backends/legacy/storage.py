@@ -62,6 +62,12 @@ class LegacyStorage:
     def extract(self, disk: Disk, target: Path, format: DiskFormat, *, compress: bool) -> None:
         qemu_img.extract(self.chain(disk), target, format, compress=compress)
 
+    def merge(self, disk: Disk, above: Layer) -> None:
+        path = _opened(disk)
+        with files.explaining_lack_of_space(path):
+            own_format.merge(path, (above, *self.chain(disk)))
+        LOG.info("wrote what lay above it into %s", path)
+
     def exists(self, disk: Disk) -> bool:
         return _opened(disk).exists()
 

@@ -1,0 +1,79 @@
+"""A layer put on a disk of a running domain, and taken away again: libvirt's calls for it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from millpond.errors import Unsupported
+from millpond.model.formats import DiskFormat
+from millpond.model.names import ServerId
+from millpond.system import libvirtd
+from millpond.system.libvirtd import Libvirtd
+from millpond.xml.domain import DiskXml, DomainXml
+from millpond.xml.snapshot import DomainSnapshotXml, SnapshotDiskXml
+
+COPY = "copy"
+"""As a domain names a job that puts another disk in place of this one. It is never ours: ours is
+"active-commit", and has no name while libvirt clears it away after a failure."""
+
+
+class BlockJobs:
+    def __init__(self, host: Libvirtd) -> None:
+        self._host = host
+
+    def size(self, id: ServerId, target: str) -> int:
+        """Of a disk as the guest sees it: told by QEMU, and by nothing that lies on the disk."""
+        with self._running(id, f"asking for the size of {target}") as domain:
+            return int(domain.blockInfo(target)[0])
+
+    def freeze(self, id: ServerId, target: str, overlay: str) -> None:
+        """The guest goes on in an overlay, a file. What it has written so far stays as it is at
+        this moment; the other disks are left alone."""
+        with self._running(id, f"freezing {target}") as domain:
+            running = DomainXml.from_xml(domain.XMLDesc(0))
+            _refuse_another_definition(domain, running, target)
+            disks = tuple(_told(disk, target, overlay) for disk in running.disks)
+            xml = DomainSnapshotXml(disks=disks).to_xml()
+            domain.snapshotCreateXML(xml, libvirtd.FREEZE_FLAGS)
+
+    def commit(self, id: ServerId, target: str, overlay: str) -> None:
+        """Begin to write an overlay into the layer below it. It is named: where it is not on the
+        disk any more, libvirt refuses, and no other layer is written to."""
+        with self._running(id, f"committing {target}") as domain:
+            domain.blockCommit(target, None, overlay, 0, libvirtd.COMMIT_FLAGS)
+
+    def pivot(self, id: ServerId, target: str) -> None:
+        """Let the guest go on in the layer that its overlay was written into."""
+        with self._running(id, f"pivoting {target}") as domain:
+            domain.blockJobAbort(target, libvirtd.PIVOT)
+
+    @contextmanager
+    def _running(self, id: ServerId, doing: str) -> Iterator[Any]:
+        with self._host.calling(f"{doing} of domain {id}", slow=True) as connection:
+            yield connection.lookupByUUIDString(id)
+
+
+def _refuse_another_definition(domain: Any, running: DomainXml, target: str) -> None:
+    """libvirt leads the definition to the overlay, too (trap 28), but only if it names the same
+    disk. Otherwise what the guest wrote would be forgotten with its next start."""
+    defined = DomainXml.from_xml(domain.XMLDesc(libvirtd.XML_INACTIVE)).disk(target)
+    found = running.disk(target)
+    if not found or not defined or found.source != defined.source:
+        raise Unsupported(
+            f"freezing {target}",
+            "the running domain and its definition name different disks",
+            "reboot the server, or make the snapshot while it is off",
+        )
+
+
+def _told(disk: DiskXml, target: str, overlay: str) -> SnapshotDiskXml:
+    """Said of every disk: for one that is not named, libvirt would make an overlay by itself."""
+    if disk.target != target:
+        return SnapshotDiskXml(name=disk.target, snapshot="no")
+    return SnapshotDiskXml(
+        name=target,
+        snapshot="external",
+        type="file",  # libvirt takes no volume here (trap 15)
+        driver_type=DiskFormat.QCOW2,
+        file=overlay,
+    )

@@ -1,0 +1,28 @@
+"""Snapshots in this process, with somebody who watches the steps."""
+
+from collections.abc import Callable
+
+from millpond.compute.snapshot import SnapshotRequest, snapshot
+from millpond.engine import Engine
+from millpond.images.intake import Intake
+from millpond.model.image import Image
+from millpond.records.journal import Moment, Watch
+from tests.support.millpond import Millpond
+
+
+def take(millpond: Millpond, watch: Watch) -> Image:
+    """Of the server "web", as image "snap"."""
+    engine = Engine.load([millpond.config], watch)
+    intake = Intake(engine.images_directory)
+    request = SnapshotRequest(name="snap")
+    return snapshot(engine.host, intake, engine.server("web"), request)
+
+
+def at(step: str, moment: Moment, act: Callable[[], object]) -> Watch:
+    """Do something else at this point of the snapshot."""
+
+    def watch(*where: object) -> None:
+        if where == ("snapshot", step, moment):
+            act()
+
+    return watch

@@ -1,0 +1,57 @@
+"""Looking at the micro guest while it ticks, and at the disks that it ticks on."""
+
+import re
+import struct
+import subprocess
+from pathlib import Path
+
+import libvirt
+from lxml import etree
+
+from millpond.model.formats import DiskFormat
+from tests.support.millpond import Millpond
+from tests.support.waiting import wait_for
+
+_SECTOR = 512
+_TICK = 3 * _SECTOR
+"""Where the guest keeps the number of its last tick."""
+
+
+def last_tick(millpond: Millpond, id: str) -> int:
+    """As the console says it: by then it has been written."""
+    return int(re.findall(r"TICK ([0-9A-F]{4})\s", millpond.console(id))[-1], 16)
+
+
+def wait_for_ticks(millpond: Millpond, id: str, more: int = 2) -> None:
+    """Until the guest has written to its disk so many times."""
+    end = last_tick(millpond, id) + more
+    wait_for(lambda: last_tick(millpond, id) >= end, 60)
+
+
+def tick_in(path: Path) -> int:
+    """In a qcow2 image of the guest's disk."""
+    flat = path.with_name("flat.raw")
+    words = ["qemu-img", "convert", "-f", "qcow2", "-O", "raw", str(path), str(flat)]
+    subprocess.run(words, check=True)
+    return int(struct.unpack_from("<H", flat.read_bytes(), _TICK)[0])
+
+
+def tick_on_disk(millpond: Millpond, name: str) -> int:
+    """Of a server that is off."""
+    engine, path = millpond.engine(), millpond.directory / "off.qcow2"
+    disk = engine.server(name).disks[0]
+    engine.host.backend(disk.backend).extract(disk, path, DiskFormat.QCOW2, compress=False)
+    return tick_in(path)
+
+
+def disks(domain: libvirt.virDomain, flags: int = 0) -> list[str]:
+    """Without the numbers that libvirt gives to layers, by the order in which it met them."""
+    xml = etree.fromstring(domain.XMLDesc(flags))
+    for numbered in xml.iterfind("devices/disk//*[@index]"):
+        del numbered.attrib["index"]
+    return [etree.tostring(each, encoding="unicode") for each in xml.findall("devices/disk")]
+
+
+def chains(domain: libvirt.virDomain) -> tuple[list[str], list[str]]:
+    """The disks as they are now, and as they will be at the next start."""
+    return disks(domain), disks(domain, libvirt.VIR_DOMAIN_XML_INACTIVE)
