@@ -25,6 +25,7 @@ from millpond.model.template import Template
 from millpond.records.journal import Moment
 from tests.support.guests import MicroGuest
 from tests.support.millpond import Millpond
+from tests.support.ticking import chains, wait_for_ticks
 
 SERVER = ServerId("0b8f1c2d-3e4f-4a5b-8c6d-7e8f9a0b1c2d")
 SECONDS = 90
@@ -201,6 +202,23 @@ class BackendContract:
             flavor=Flavor(memory=32 * MiB),
         )
         again = spawn.create(host, copied)
+        bench.millpond.wait_for_console(again.id, "BOOTS 0002", SECONDS)
+
+    def test_a_snapshot_of_a_running_server_boots_and_the_server_goes_on(self, bench, connection):
+        made = self.server(bench)
+        bench.millpond.wait_for_console(made.id, "TICK 0001", SECONDS)
+        domain = connection.lookupByName("web")
+        before, there = (chains(domain), domain.ID()), bench.volumes()
+        bench.millpond.ok("server", "snapshot", "web", "copy")
+        assert (chains(domain), domain.ID()) == before
+        assert bench.volumes() == there
+        wait_for_ticks(bench.millpond, made.id)
+        request = ServerRequest(
+            name="copy",
+            image=bench.engine.catalogue.get("copy"),
+            flavor=Flavor(memory=32 * MiB),
+        )
+        again = spawn.create(bench.engine.host, request)
         bench.millpond.wait_for_console(again.id, "BOOTS 0002", SECONDS)
 
     @pytest.mark.parametrize("step", ["disks", "domain", "start"])
