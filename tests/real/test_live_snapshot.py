@@ -1,5 +1,7 @@
 """A snapshot of a server that runs: of one moment, the server goes on, and no byte is lost."""
 
+import os
+import pty
 import subprocess
 import time
 from contextlib import suppress
@@ -11,7 +13,7 @@ from lxml import etree
 from millpond.errors import ConnectionLost, HostUnreachable, NotWrittenBack
 from millpond.model.sizes import MiB
 from millpond.records.journal import Moment
-from tests.support.millpond import converted
+from tests.support.millpond import COMMAND, converted
 from tests.support.snapshots import at, take
 from tests.support.ticking import chains, disks, last_tick, tick_in, tick_on_disk, wait_for_ticks
 from tests.support.waiting import wait_for
@@ -96,6 +98,17 @@ def test_what_is_written_meanwhile_is_in_the_disk_and_not_in_the_image(
     wait_for_ticks(millpond, guest)
     connection.lookupByName("web").destroy()
     assert tick_on_disk(millpond, "web") >= last_tick(millpond, guest) > ticks[0] + 1
+
+
+def test_a_terminal_shows_that_it_is_at_work(millpond, overlaid):
+    screen, terminal = pty.openpty()
+    words = [COMMAND, "--config-file", millpond.config, "server", "snapshot", "web", "snap"]
+    done = subprocess.run(words, stderr=terminal, stdout=subprocess.PIPE, check=True)
+    os.close(terminal)
+    shown = os.read(screen, 1024**2)
+    os.close(screen)
+    assert b"snapshot of web" in shown
+    assert b"snapshot of" not in done.stdout
 
 
 def test_a_server_with_several_disks(millpond, overlaid, connection):
@@ -303,6 +316,7 @@ def test_a_disk_that_cannot_take_what_was_written_loses_nothing(
         take(millpond, at("thaw", Moment.BEGIN, fill))
     wait_for_ticks(millpond, guest)
     assert millpond.run("doctor", "--mend").returncode == 1
+    assert volumes(millpond) == [f"{guest}_disk.snapshot"]
     (small / "filler").unlink()
     millpond.ok("doctor", "--mend")
     assert chains(domain) == before
