@@ -290,6 +290,44 @@ def test_a_disk_that_is_defined_otherwise_is_not_frozen(millpond, overlaid, conn
     assert millpond.server("web").operation is None
 
 
+def test_a_volume_of_somebody_else_is_not_taken_for_the_overlay(millpond, overlaid):
+    mine = millpond.disks / f"{overlaid}_disk.snapshot"
+    mine.write_bytes(b"precious")
+    millpond.engine().pools.named("nova-disks-pool").refresh()
+    code, message = millpond.fails("server", "snapshot", "web", "snap")
+    assert (code, "already exists in pool" in message) == (4, True)
+    assert mine.read_bytes() == b"precious"
+    assert millpond.server("web").operation is None
+
+
+def test_a_guest_that_fills_the_overlays_pool_waits_and_goes_on(
+    millpond, overlaid, make_filesystem, connection
+):
+    small = make_filesystem("ext4", 32 * MiB).path
+    elsewhere = f"pool_by_disk_name = disk:small\npool_paths = small:{small}"
+    millpond.configure(f"images_type_mapping = qcow2:qcow2\n{elsewhere}")
+    domain = connection.lookupByName("web")
+    before = chains(domain)
+
+    def wait_until_it_is_stuck():
+        wait_for(lambda: domain.state()[0] == libvirt.VIR_DOMAIN_PAUSED, 60)
+
+    def watch(*where):
+        at("freeze", Moment.BEGIN, lambda: fill_up(small))(*where)
+        at("extract", Moment.BEGIN, wait_until_it_is_stuck)(*where)
+
+    take(millpond, watch)
+    assert chains(domain) == before
+    assert millpond.json("server", "show", "web")["state"] == "running"
+    wait_for_ticks(millpond, overlaid)
+
+
+def fill_up(directory):
+    with suppress(OSError), open(directory / "filler", "wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
 def test_a_disk_that_cannot_take_what_was_written_loses_nothing(
     millpond, micro_guest, make_filesystem, connection
 ):
@@ -308,9 +346,7 @@ def test_a_disk_that_cannot_take_what_was_written_loses_nothing(
         wait_for_ticks(millpond, guest)
         words = ["fallocate", "-p", "-l", "64KiB", small / f"{guest}_disk"]
         subprocess.run(words, check=True)
-        with suppress(OSError), open(small / "filler", "wb", buffering=0) as file:
-            while True:
-                file.write(bytes(4096))
+        fill_up(small)
 
     with pytest.raises(NotWrittenBack):
         take(millpond, at("thaw", Moment.BEGIN, fill))
