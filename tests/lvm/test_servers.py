@@ -3,8 +3,11 @@
 import pytest
 
 from millpond.model.sizes import MiB
+from millpond.records.journal import Moment
 from tests.lvm.volume_group import EXTENT
 from tests.support.millpond import converted
+from tests.support.snapshots import at, take
+from tests.support.ticking import chains, last_tick, tick_on_disk
 
 SECONDS = 90
 """A guest within a guest takes its time."""
@@ -63,6 +66,45 @@ def test_a_disk_grows_while_the_server_runs(mapped, volume_group):
     mapped.ok("server", "resize", "a", "--disk", "13M")
     assert mapped.json("server", "show", "a")["disks"][0]["size"] == 4 * EXTENT
     assert volume_group.volumes()[f"{made['id']}_disk"] == 4 * EXTENT
+
+
+def test_a_snapshot_while_the_server_runs(mapped, volume_group, connection):
+    """Its overlay is a file: the group holds no layers."""
+    made = create(mapped, "web", "raw")
+    mapped.wait_for_console(made["id"], "TICK 0001", SECONDS)
+    domain = connection.lookupByName("web")
+    before = chains(domain)
+
+    def go_on():
+        overlay = f"{made['id']}_disk.snapshot"
+        assert overlay in [each.name for each in mapped.disks.iterdir()]
+        assert list(volume_group.volumes()) == [f"{made['id']}_disk"]
+        mapped.wait_for_console(made["id"], "TICK 0004", SECONDS)
+
+    take(mapped, at("extract", Moment.BEGIN, go_on))
+    assert chains(domain) == before
+    assert list(mapped.disks.iterdir()) == []
+    domain.destroy()
+    assert tick_on_disk(mapped, "web") >= last_tick(mapped, made["id"])
+    again = create(mapped, "again", "snap")
+    mapped.wait_for_console(again["id"], "BOOTS 0002", SECONDS)
+
+
+def test_a_guest_on_lvm_that_goes_off_during_a_snapshot_loses_nothing(
+    mapped, volume_group, connection
+):
+    made = create(mapped, "web", "raw")
+    mapped.wait_for_console(made["id"], "TICK 0001", SECONDS)
+
+    def go_off():
+        mapped.wait_for_console(made["id"], "TICK 0004", SECONDS)
+        connection.lookupByName("web").destroy()
+
+    take(mapped, at("extract", Moment.BEGIN, go_off))
+    assert list(mapped.disks.iterdir()) == []
+    assert tick_on_disk(mapped, "web") >= last_tick(mapped, made["id"])
+    mapped.ok("server", "start", "web")
+    mapped.wait_for_console(made["id"], "BOOTS 0002", SECONDS)
 
 
 def test_a_full_volume_group_is_one_sentence_and_changes_nothing(mapped, volume_group):

@@ -1,5 +1,7 @@
 """A snapshot of a server that runs: of one moment, the server goes on, and no byte is lost."""
 
+import os
+import pty
 import subprocess
 import time
 from contextlib import suppress
@@ -11,7 +13,7 @@ from lxml import etree
 from millpond.errors import ConnectionLost, HostUnreachable, NotWrittenBack
 from millpond.model.sizes import MiB
 from millpond.records.journal import Moment
-from tests.support.millpond import converted
+from tests.support.millpond import COMMAND, converted
 from tests.support.snapshots import at, take
 from tests.support.ticking import chains, disks, last_tick, tick_in, tick_on_disk, wait_for_ticks
 from tests.support.waiting import wait_for
@@ -96,6 +98,17 @@ def test_what_is_written_meanwhile_is_in_the_disk_and_not_in_the_image(
     wait_for_ticks(millpond, guest)
     connection.lookupByName("web").destroy()
     assert tick_on_disk(millpond, "web") >= last_tick(millpond, guest) > ticks[0] + 1
+
+
+def test_a_terminal_shows_that_it_is_at_work(millpond, overlaid):
+    screen, terminal = pty.openpty()
+    words = [COMMAND, "--config-file", millpond.config, "server", "snapshot", "web", "snap"]
+    done = subprocess.run(words, stderr=terminal, stdout=subprocess.PIPE, check=True)
+    os.close(terminal)
+    shown = os.read(screen, 1024**2)
+    os.close(screen)
+    assert b"snapshot of web" in shown
+    assert b"snapshot of" not in done.stdout
 
 
 def test_a_server_with_several_disks(millpond, overlaid, connection):
@@ -277,6 +290,44 @@ def test_a_disk_that_is_defined_otherwise_is_not_frozen(millpond, overlaid, conn
     assert millpond.server("web").operation is None
 
 
+def test_a_volume_of_somebody_else_is_not_taken_for_the_overlay(millpond, overlaid):
+    mine = millpond.disks / f"{overlaid}_disk.snapshot"
+    mine.write_bytes(b"precious")
+    millpond.engine().pools.named("nova-disks-pool").refresh()
+    code, message = millpond.fails("server", "snapshot", "web", "snap")
+    assert (code, "already exists in pool" in message) == (4, True)
+    assert mine.read_bytes() == b"precious"
+    assert millpond.server("web").operation is None
+
+
+def test_a_guest_that_fills_the_overlays_pool_waits_and_goes_on(
+    millpond, overlaid, make_filesystem, connection
+):
+    small = make_filesystem("ext4", 32 * MiB).path
+    elsewhere = f"pool_by_disk_name = disk:small\npool_paths = small:{small}"
+    millpond.configure(f"images_type_mapping = qcow2:qcow2\n{elsewhere}")
+    domain = connection.lookupByName("web")
+    before = chains(domain)
+
+    def wait_until_it_is_stuck():
+        wait_for(lambda: domain.state()[0] == libvirt.VIR_DOMAIN_PAUSED, 60)
+
+    def watch(*where):
+        at("freeze", Moment.BEGIN, lambda: fill_up(small))(*where)
+        at("extract", Moment.BEGIN, wait_until_it_is_stuck)(*where)
+
+    take(millpond, watch)
+    assert chains(domain) == before
+    assert millpond.json("server", "show", "web")["state"] == "running"
+    wait_for_ticks(millpond, overlaid)
+
+
+def fill_up(directory):
+    with suppress(OSError), open(directory / "filler", "wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
 def test_a_disk_that_cannot_take_what_was_written_loses_nothing(
     millpond, micro_guest, make_filesystem, connection
 ):
@@ -295,14 +346,13 @@ def test_a_disk_that_cannot_take_what_was_written_loses_nothing(
         wait_for_ticks(millpond, guest)
         words = ["fallocate", "-p", "-l", "64KiB", small / f"{guest}_disk"]
         subprocess.run(words, check=True)
-        with suppress(OSError), open(small / "filler", "wb", buffering=0) as file:
-            while True:
-                file.write(bytes(4096))
+        fill_up(small)
 
     with pytest.raises(NotWrittenBack):
         take(millpond, at("thaw", Moment.BEGIN, fill))
     wait_for_ticks(millpond, guest)
     assert millpond.run("doctor", "--mend").returncode == 1
+    assert volumes(millpond) == [f"{guest}_disk.snapshot"]
     (small / "filler").unlink()
     millpond.ok("doctor", "--mend")
     assert chains(domain) == before

@@ -14,8 +14,23 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from millpond.records.journal import Moment, Watch, unwatched
 from millpond.system.files import Progress as Report
 from millpond.system.files import silent
+
+
+@contextmanager
+def steps(description: str) -> Iterator[Watch]:
+    """A line on standard error for the block; what it yields is told of each step."""
+    if not sys.stderr.isatty():
+        yield unwatched
+        return
+    with Console(stderr=True).status(description) as line:
+
+        def watch(_verb: str, step: str, _moment: Moment) -> None:
+            line.update(f"{description}: {step}")
+
+        yield watch
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from millpond.cli.output import as_json, details
+from millpond.cli.progress import steps
 from millpond.cli.server import Json, Name, app
 from millpond.compute.snapshot import FORMATS, SnapshotRequest
 from millpond.compute.snapshot import snapshot as make_snapshot
@@ -24,13 +25,14 @@ def snapshot(
     compress: Annotated[bool, typer.Option("--compress", help="A smaller qcow2.")] = False,
     json: Json = False,
 ) -> None:
-    """Make an image of a server's root disk, while the server is off."""
+    """Make an image of what a server's root disk holds now; the server may run, and goes on."""
     if format not in FORMATS:
         raise BadOption("--format", f"{format} is not possible", f"allowed: {', '.join(FORMATS)}")
-    engine = Engine.load(ctx.obj.config_files)
     request = SnapshotRequest(name=name, format=format, compress=compress)
-    intake = Intake(engine.images_directory)
-    image = make_snapshot(engine.host, intake, engine.server(server), request)
+    with steps(f"snapshot of {server}") as watch:
+        engine = Engine.load(ctx.obj.config_files, watch)
+        intake = Intake(engine.images_directory)
+        image = make_snapshot(engine.host, intake, engine.server(server), request)
     if json:
         print(as_json(image))
         return

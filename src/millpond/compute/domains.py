@@ -160,6 +160,11 @@ class Domains:
             with self.unless_off(id), self._get(id, "waking") as domain:
                 domain.resume()
 
+    def is_stuck(self, id: ServerId) -> bool:
+        """Whether QEMU has paused the guest because a disk took nothing more."""
+        with self._get(id, "asking for the state") as domain:
+            return bool(domain.state(0) == libvirtd.STUCK)
+
     @contextmanager
     def unless_off(self, id: ServerId) -> Iterator[None]:
         """A guest may power itself off between the question and the act."""

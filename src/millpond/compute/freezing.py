@@ -13,7 +13,14 @@ from millpond.compute.domain_xml import record_xml
 from millpond.compute.host import Host
 from millpond.compute.power import ON
 from millpond.compute.resize import disk_of
-from millpond.errors import Busy, NotWrittenBack, StillNeeded, VolumeNotFound, WrongState
+from millpond.errors import (
+    Busy,
+    NotWrittenBack,
+    StillNeeded,
+    VolumeExists,
+    VolumeNotFound,
+    WrongState,
+)
 from millpond.model.formats import DiskFormat
 from millpond.model.layer import FileSource, Layer
 from millpond.model.names import overlay_name
@@ -55,8 +62,10 @@ def details_of(host: Host, server: Server) -> Details | None:
     state = host.domains.state(server.id)
     if state not in ON:
         return None
-    pool = host.pools.for_role(ROOT)
-    return {"pool": pool.name, "volume": overlay_name(disk.volume), "state": state or ""}
+    pool, volume = host.pools.for_role(ROOT), overlay_name(disk.volume)
+    if pool.find(volume):  # somebody else's, and not to be removed with what is undone
+        raise VolumeExists(pool.name, volume)
+    return {"pool": pool.name, "volume": volume, "state": state or ""}
 
 
 def freezing(host: Host, details: Details) -> Freezing:
@@ -130,6 +139,8 @@ class ByOverlay:
         self._lead_back(server)
         if self._volume in _names(self._described(server, defined=True)):
             spawn.define(self._host, server)
+        if self._host.domains.is_stuck(server.id):  # the overlay's pool was full
+            self._host.domains.wake(server.id)
         self._mark(settled(server))
 
     def restore(self, server: Server) -> None:

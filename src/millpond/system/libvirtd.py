@@ -66,6 +66,9 @@ COMMIT_FLAGS: int = (
 """The layer that the guest writes to, into the next below it and no further."""
 PIVOT: int = libvirt.VIR_DOMAIN_BLOCK_JOB_ABORT_PIVOT
 
+STUCK: list[int] = [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR]
+"""State and reason of a guest that QEMU has paused itself."""
+
 STATES: dict[int, str] = {
     libvirt.VIR_DOMAIN_NOSTATE: "unknown",
     libvirt.VIR_DOMAIN_RUNNING: "running",
