@@ -3,6 +3,7 @@
 
 PYTHON := .venv/bin/python
 PYTEST_ARGS ?=
+TEST_LVM := .venv/bin/python -m pytest --timeout=600 --durations=10 tests/lvm
 
 # libvirt's system connection and the state directory are root's. HOME stays: the guests are in the user's cache.
 ifneq ($(shell id -u),0)
@@ -24,11 +25,13 @@ demo-clean: venv ## remove the servers and images of the demo
 	$(AS_ROOT) $(PYTHON) tools/demo --clean
 
 test: setup guests ## prepare this machine, then run the tests of every change
+	@tools/setup ceph-packages nested-packages
 	$(AS_ROOT) $(PYTHON) -m pytest --durations=10 $(PYTEST_ARGS)
+	$(AS_ROOT) tools/nested/run --seconds 1200 $(TEST_LVM)
 
 test-lvm: setup guests ## LVM, in a nested machine with a kernel of its own
 	@tools/setup nested-packages
-	$(AS_ROOT) tools/nested/run --seconds 1800 .venv/bin/python -m pytest --timeout=300 --durations=10 tests/lvm $(PYTEST_ARGS)
+	$(AS_ROOT) tools/nested/run --seconds 3600 env MILLPOND_TEST_FULL=1 $(TEST_LVM) $(PYTEST_ARGS)
 
 test-ceph: setup guests ## RBD, on a Ceph cluster of its own
 	@tools/setup ceph-packages

@@ -229,6 +229,8 @@ import os, pathlib, signal, sys
 from tests.support.ceph import Ceph
 from tests.support.session import session_directory
 
+pytestmark = pytest.mark.full  # facts of Ceph and libvirt, which change with their versions
+
 with session_directory(pathlib.Path(sys.argv[1])) as path:
     with Ceph(path / "ceph") as ceph:
         print(path, *ceph.pids, flush=True)

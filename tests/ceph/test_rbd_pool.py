@@ -10,6 +10,8 @@ from millpond.system.libvirtd import Libvirtd
 from millpond.system.locks import Locks
 from tests.contract.pool import PoolContract, spec
 
+pytestmark = pytest.mark.full  # the backend's contract needs all of it
+
 
 class TestRbdPool(PoolContract):
     @pytest.fixture

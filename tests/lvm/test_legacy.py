@@ -9,6 +9,8 @@ from tests.lvm.volume_group import EXTENT
 from tests.support.nova_tree import NovaServer, disk_xml
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.full  # the same as in files and in Ceph, but minutes long here
+
 SECONDS = 90
 """A guest within a guest takes its time."""
 

@@ -9,6 +9,8 @@ from millpond.system.locks import Locks
 from tests.contract.pool import PoolContract
 from tests.lvm.volume_group import EXTENT
 
+pytestmark = pytest.mark.full  # the backend's contract needs all of it
+
 
 class TestLogicalPool(PoolContract):
     unit = EXTENT

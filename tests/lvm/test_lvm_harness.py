@@ -16,6 +16,8 @@ from tests.real.test_harness import domain_element, element, make_pool, xml
 from tests.support.guests import MicroGuest
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.full  # facts of LVM and libvirt, which change with their versions
+
 MIB = 1024**2
 POOL = "logical"
 GUEST = "libvirt-qemu"

@@ -30,9 +30,8 @@ from tests.support.millpond import Millpond
 
 _TESTS = Path(__file__).parents[1]
 
-# Services that no backend needs yet are started by their own commands, and by make test-full.
+# Services that nothing of ours needs yet are started by their own command, and by make test-full.
 _BY_THEMSELVES = {
-    _TESTS / "ceph": "Ceph is tested by itself: make test-ceph",
     _TESTS / "services": "OpenStack's services are tested by themselves: make test-services",
 }
 
