@@ -99,9 +99,11 @@ def test_a_ploop_image_is_its_own_template(ploop):
     (base,) = ploop.bases.iterdir()
     assert base.name.endswith(".ploop")
     assert base.stat().st_nlink == 2  # the catalogue's file and this one
-    create_again = ("--image", "guest", "--no-start")
-    ploop.ok("server", "create", "second", *create_again)
+    ploop.ok("server", "create", "second", "--image", "guest", "--no-start")
     assert [each.name for each in ploop.bases.iterdir()] == [base.name]
+    ploop.ok("server", "delete", "web", "second")
+    ploop.ok("image", "remove", "guest")
+    assert list(ploop.bases.iterdir()) == []
 
 
 @pytest.mark.parametrize("image", ["guest", "raw"])

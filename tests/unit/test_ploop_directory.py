@@ -88,7 +88,7 @@ def test_a_directory_is_inspected_as_what_it_is_declared(catalogue: Intake, ploo
         (descriptor(image("..")), "names no file in it: '..'"),
         (descriptor(image("")), "names no file in it: ''"),
         (descriptor(image(DESCRIPTOR)), "declared as ploop, but its content is not"),
-        ("<StorageData/>", "it is 'StorageData' instead of 'Parallels_disk_image'"),
+        ("<Disk/>", "names no image"),
         ("", "it is not well-formed"),
         ("<Parallels_disk_image>", "it is not well-formed"),
         (descriptor(image()) + " " * MiB, "it is too long"),

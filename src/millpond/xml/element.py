@@ -51,14 +51,11 @@ class Element:
 
     @classmethod
     def from_xml(cls, text: str | bytes) -> Self:
-        """ValueError of what is no such element."""
+        """ValueError of what is no XML."""
         try:
-            root = etree.fromstring(text, _PARSER)
+            return cls.from_node(etree.fromstring(text, _PARSER))
         except etree.XMLSyntaxError as error:
             raise ValueError(f"it is not well-formed: {error.msg}") from error
-        if root.tag != cls.tag:
-            raise ValueError(f"it is {root.tag!r} instead of {cls.tag!r}")
-        return cls.from_node(root)
 
     def to_node(self) -> etree._Element:
         names = {"millpond": self.namespace} if self.namespace else None
