@@ -401,3 +401,23 @@ def test_a_damaged_record_does_not_keep_others_from_being_found(millpond, qcow2)
     code, message = millpond.fails("server", "show", "mail")  # it may be the damaged one
     assert code == 8
     assert "11111111-1111-1111-1111-111111111111.json" in message
+
+
+def test_a_server_whose_pool_is_gone_is_deleted_by_force(millpond, qcow2, connection):
+    made = create(millpond, "web", qcow2, "--no-start")
+    volume = made["disks"][0]["volume"]
+    pool = connection.storagePoolLookupByName("nova-disks-pool")
+    pool.destroy()
+    pool.undefine()
+    millpond.configure(
+        "disks_pool = other\ndisks_pool_path = " + str(millpond.directory / "other")
+    )
+    code, message = millpond.fails("server", "delete", "web")
+    assert code == 3
+    assert "there is no storage pool 'nova-disks-pool'" in message
+    assert millpond.json("server", "show", "web")["state"] == "stopped"
+    done = millpond.run("server", "delete", "web", "--force")
+    assert done.returncode == 0
+    assert f"nova-disks-pool/{volume} stays behind" in done.stderr
+    assert millpond.json("server", "list") == []
+    assert (millpond.disks / volume).exists()

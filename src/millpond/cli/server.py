@@ -151,11 +151,14 @@ def grow_disk(
 def delete(
     ctx: typer.Context,
     servers: Annotated[list[str], typer.Argument(metavar="SERVER...", help="Names or ids.")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Leave disks behind that cannot be reached.")
+    ] = False,
 ) -> None:
     """Delete servers and their disks."""
     engine = Engine.load(ctx.obj.config_files)
     for found in [engine.server(each) for each in servers]:
-        deleting.delete(engine.host, found)
+        deleting.delete(engine.host, found, force=force)
 
 
 def _row(server: Server, state: str) -> tuple[str, ...]:

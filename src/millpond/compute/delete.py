@@ -1,11 +1,19 @@
 """Delete a server: begun, it only goes forward."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 
-from millpond.compute import disks, freezing, spawn
+from millpond.compute import freezing, spawn
 from millpond.compute.host import Host
+from millpond.errors import (
+    CephUnreachable,
+    PoolElsewhere,
+    PoolInactive,
+    PoolNotFound,
+    PoolUnusable,
+)
 from millpond.model.server import Server
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed, nothing
@@ -15,17 +23,24 @@ LOG = logging.getLogger(__name__)
 
 Act = Callable[[Host, Server], None]
 
+FORCE = "force"
+"""Among an operation's details: what cannot be reached is left."""
+UNREACHABLE = (PoolNotFound, PoolInactive, PoolUnusable, PoolElsewhere, CephUnreachable)
 
-def delete(host: Host, server: Server) -> None:
-    """Whatever state it is in: also one that was left in the middle of something."""
+
+def delete(host: Host, server: Server, *, force: bool = False) -> None:
+    """Whatever state it is in: also one that was left in the middle of something. With ``force``
+    a disk that cannot be reached stays behind."""
     with host.records.lock(server):
         current = host.records.find(server.id)
         if current is None:
             return
-        _look_at_the_disks(host, current)
-        left = current.operation.details if current.operation else None
-        notes = ServerJournal(host.records, left, insists=False)
-        journal.run(deletion(host), current, notes, host.watch)
+        if not force:
+            _look_at_the_disks(host, current)
+        left = current.operation.details if current.operation else {}
+        details = {**left, **({FORCE: "yes"} if force else {})}
+        notes = ServerJournal(host.records, details, insists=False)
+        journal.run(deletion(host, details), current, notes, host.watch)
     LOG.info("deleted server %s (%s)", server.name, server.id)
 
 
@@ -37,22 +52,39 @@ def _look_at_the_disks(host: Host, server: Server) -> None:
         host.pools.named(server.overlay.pool)
 
 
-def _delete_disks(host: Host, server: Server) -> None:
+def _delete_disks(host: Host, details: Mapping[str, str], server: Server) -> None:
     """With what an interrupted operation left beside them: its details were passed on to us."""
-    freezing.forget(host, server)
-    disks.delete(host, server)
+    force = FORCE in details
+    with _leaving(f"what was left beside the disks of {server.name}", force=force):
+        freezing.forget(host, server)
+    for disk in server.disks:
+        with _leaving(disk.place, force=force):
+            host.storage_of(disk).delete(disk)
 
 
-def deletion(host: Host) -> Verb[Server]:
+@contextmanager
+def _leaving(what: str, *, force: bool) -> Iterator[None]:
+    try:
+        yield
+    except UNREACHABLE as error:
+        if not force:
+            raise
+        LOG.warning("%s stays behind: %s", what, error)
+
+
+def deletion(host: Host, details: Mapping[str, str]) -> Verb[Server]:
     def step(name: str, act: Act) -> Step[Server]:
         return Step(name, deed(partial(act, host)))
+
+    def delete_disks(host: Host, server: Server) -> None:
+        _delete_disks(host, details, server)
 
     return Verb(
         "delete",
         (
             step("stop", spawn.power_off),
             step("domain", spawn.undefine),
-            step("disks", _delete_disks),
+            step("disks", delete_disks),
         ),
         finished=nothing,
         undone=settled,

@@ -17,7 +17,7 @@ Details = Mapping[str, str]
 
 VERBS: Mapping[str, Callable[[Host, Details], Verb[Server]]] = {
     "create": lambda host, _: spawn.creation(host),
-    "delete": lambda host, _: delete.deletion(host),
+    "delete": delete.deletion,
     "start": lambda host, _: power.starting(host),
     "reboot": lambda host, _: power.rebooting(host),
     "grow": resize.growing,
