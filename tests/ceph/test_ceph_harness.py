@@ -18,6 +18,8 @@ from tests.support.loopback import listening
 from tests.support.session import remove_dead_sessions
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.full  # facts of Ceph and libvirt, which change with their versions
+
 MIB = 1024**2
 
 # What the header of an image costs at the most; 54 bytes were measured for a clone.
@@ -228,8 +230,6 @@ KILLED_SESSION = """
 import os, pathlib, signal, sys
 from tests.support.ceph import Ceph
 from tests.support.session import session_directory
-
-pytestmark = pytest.mark.full  # facts of Ceph and libvirt, which change with their versions
 
 with session_directory(pathlib.Path(sys.argv[1])) as path:
     with Ceph(path / "ceph") as ceph:
