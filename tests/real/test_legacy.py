@@ -10,6 +10,7 @@ from lxml import etree
 
 from millpond.model.sizes import MiB
 from tests.support.nova_tree import BASE, IMAGE_ID, NovaServer, disk_xml
+from tests.support.ticking import chains
 from tests.support.waiting import wait_for
 
 SECONDS = 30
@@ -106,9 +107,13 @@ def test_a_server_of_novas_lives_on_as_one_of_ours(
     assert "BOOTS 0003" in millpond.wait_for_console(again["id"], "READY")
     millpond.ok("server", "start", "web")
     wait_for(lambda: boots(nova.console())[-1:] == [3], SECONDS)
+    domain = connection.lookupByName("web")
+    running = chains(domain)
+    millpond.ok("server", "snapshot", "web", "live")
+    assert chains(domain) == running
 
     millpond.ok("server", "delete", "web", "again")
-    millpond.ok("image", "remove", "snap")
+    millpond.ok("image", "remove", "snap", "live")
     assert [
         each for each in tree(instances) if not each.startswith(("disks", "_base.mill"))
     ] == before

@@ -23,7 +23,7 @@ from millpond.errors import (
 )
 from millpond.model.formats import DiskFormat
 from millpond.model.layer import FileSource, Layer
-from millpond.model.names import overlay_name
+from millpond.model.names import overlay_name, volume_name
 from millpond.model.server import Server
 from millpond.model.volume import VolumeSpec
 from millpond.records.records import settled
@@ -57,12 +57,14 @@ class Freezing(Protocol):
 def details_of(host: Host, server: Server) -> Details | None:
     """How the disk is to be frozen, for the journal; None if nobody writes to it anyway."""
     disk = disk_of(server, ROOT)
-    if isinstance(host.storage_of(disk), FreezesItself):
+    storage = host.storage_of(disk)
+    storage.exists(disk)  # a pool that cannot be used is an error before anything is begun
+    if isinstance(storage, FreezesItself):
         return {}
     state = host.domains.state(server.id)
     if state not in ON:
         return None
-    pool, volume = host.pools.for_role(ROOT), overlay_name(disk.volume)
+    pool, volume = host.pools.for_role(ROOT), overlay_name(volume_name(server.id, ROOT))
     if pool.find(volume):  # somebody else's, and not to be removed with what is undone
         raise VolumeExists(pool.name, volume)
     return {"pool": pool.name, "volume": volume, "state": state or ""}
