@@ -62,7 +62,8 @@ class LibvirtStorage:
             self._overlay(disk, self._pools.base.get(template.volume), template)
         else:
             self._copy(disk, self._pools.base.get(template.volume), template)
-        return replace(disk, size=pool.get(disk.volume).capacity)
+        made = pool.get(disk.volume)
+        return replace(disk, size=made.capacity) if _is_seen_as(made, disk.format) else disk
 
     def fill(self, disk: Disk, content: bytes) -> None:
         self._pools.named(disk.pool).upload(disk.volume, content)
@@ -76,7 +77,7 @@ class LibvirtStorage:
         if not pool.capabilities.grows:
             _extend(pool, volume, disk.size, size)
             size = pool.get(disk.volume).capacity
-        elif volume.reported_format in (None, disk.format):
+        elif _is_seen_as(volume, disk.format):
             pool.resize(disk.volume, size)
         else:
             _resize(volume, disk.format, size)
@@ -136,8 +137,7 @@ class LibvirtStorage:
         else:
             if volume:
                 pool.delete(volume.name)
-            pool.create_from(_spec(disk), base)
-            how = "copy by libvirt"
+            how = _copy_into(pool, disk, base, template)
         LOG.info("made %s/%s from %s by %s", disk.pool, disk.volume, base.name, how)
 
 
@@ -181,18 +181,38 @@ def _rewrite(path: Path, layers: Chain) -> None:
     files.replace(whole, path)
 
 
+def _is_seen_as(volume: Volume, format: DiskFormat) -> bool:
+    """Whether libvirt takes it for what it is. Else what it says and does of it follows bytes
+    that a guest or the maker of an image wrote (trap 2)."""
+    return volume.reported_format in (None, format)
+
+
+def _copy_into(pool: Pool, disk: Disk, base: Volume, template: Template) -> str:
+    """By libvirt, unless it takes the template for what the image's content begins like: then it
+    would bring a file of the host into the disk that is named there."""
+    if _is_seen_as(base, template.format):
+        pool.create_from(_spec(disk), base)
+        return "copy by libvirt"
+    volume = pool.create(_spec(disk))
+    _refuse_unless_open(volume, "filling")
+    source, target = _opened(base, template.format), _opened(volume, disk.format)
+    with files.explaining_lack_of_space(Path(volume.path), f"pool {volume.pool}"):
+        qemu_img.copy(source, target)
+    return "copy"
+
+
 def _resize(volume: Volume, format: DiskFormat, size: int) -> None:
-    """libvirt grows a disk as what it takes it for, and that a guest may have written: a header
-    that names a file of the host would make it grow that one. Here it is grown as what it is."""
-    _refuse_unless_open(volume)
+    """As what it is: libvirt would follow a header that a guest wrote, and grow a file of the
+    host that is named there."""
+    _refuse_unless_open(volume, "growing")
     with files.explaining_lack_of_space(Path(volume.path), f"pool {volume.pool}"):
         qemu_img.resize(Path(volume.path), format, size)
 
 
-def _refuse_unless_open(volume: Volume) -> None:
+def _refuse_unless_open(volume: Volume, doing: str) -> None:
     if not _can_open(volume.path, os.W_OK):
         raise Unsupported(
-            f"growing volume {volume.name}",
+            f"{doing} volume {volume.name}",
             f"libvirt cannot do it in pool {volume.pool}, and {volume.path} cannot be opened here",
             "run this on the host itself",
         )
@@ -201,7 +221,7 @@ def _refuse_unless_open(volume: Volume) -> None:
 def _extend(pool: Pool, volume: Volume, end: int, size: int) -> None:
     """A logical volume, which libvirt cannot grow. What the new extents held is another
     server's: all behind the ``end`` that the record knows is wiped."""
-    _refuse_unless_open(volume)
+    _refuse_unless_open(volume, "growing")
     lvm.extend(volume.path, size, pool.name)
     lvm.zero(volume.path, end)
     pool.refresh()

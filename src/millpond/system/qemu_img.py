@@ -36,6 +36,12 @@ def extract(layers: Sequence[Layer], target: Path, format: DiskFormat, *, compre
     _run([*words, _stated(layers), str(target)])
 
 
+def copy(source: Layer, target: Layer) -> None:
+    """Into an image or a device that is there, and may be larger; both are stated."""
+    words = ["qemu-img", "convert", "-n", "--image-opts", "--target-image-opts"]
+    _run([*words, _stated([source]), _stated([target])])
+
+
 def commit(layers: Sequence[Layer]) -> None:
     """Write the top layer into the next; it is not emptied afterwards. Every layer is stated."""
     _run(["qemu-img", "commit", "-q", "-d", "--image-opts", _stated(layers)])
