@@ -1,5 +1,7 @@
 """Servers whose disks are logical volumes, beside others that are files."""
 
+import subprocess
+
 import pytest
 
 from millpond.model.sizes import MiB
@@ -8,6 +10,7 @@ from tests.lvm.volume_group import EXTENT
 from tests.support.millpond import converted
 from tests.support.snapshots import at, take
 from tests.support.ticking import chains, last_tick, tick_on_disk
+from tests.support.two_faced import two_faced
 
 SECONDS = 90
 """A guest within a guest takes its time."""
@@ -58,6 +61,32 @@ def test_a_disk_holds_nothing_of_the_one_that_was_there_before(mapped, volume_gr
         with open(volume_group.path(volume), "rb") as device:
             assert b"SECRET" not in device.read()
     assert volume_group.volumes()[f"{made['id']}_disk"] == 32 * MiB
+
+
+def test_an_image_whose_content_looks_like_another_format_is_copied_as_what_it_is(
+    millpond, volume_group, micro_guest, workdir
+):
+    """As raw its template would be taken for qcow2 by libvirt, with the file of the host that it
+    names (trap 2)."""
+    secret = b"the content of a file of the host"
+    decoy = workdir / "decoy"
+    decoy.write_bytes(secret.ljust(64, b"!") * (MiB // 64))
+    (workdir / "content").write_bytes(two_faced(micro_guest, str(decoy)))
+    image = workdir / "image.qcow2"
+    words = ["qemu-img", "convert", "-f", "raw", "-O", "qcow2", workdir / "content", image]
+    subprocess.run(words, check=True)
+    millpond.configure(
+        f"images_type_mapping = qcow2:lvm\nimages_volume_group = {volume_group.name}"
+    )
+    millpond.ok("image", "add", image, "--name", "evil")
+    made = create(millpond, "web", "evil", "--disk", "9M", "--no-start")
+    with open(volume_group.path(f"{made['id']}_disk"), "rb") as device:
+        content = device.read()
+    assert secret not in content
+    assert content[:MiB] == (workdir / "content").read_bytes()
+    assert content[MiB:].count(0) == len(content) - MiB > 0
+    millpond.ok("server", "start", "web")
+    assert micro_guest.marker in millpond.wait_for_console(made["id"], "READY", SECONDS)
 
 
 def test_a_disk_grows_while_the_server_runs(mapped, volume_group):

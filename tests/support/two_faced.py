@@ -2,6 +2,7 @@
 
 import struct
 import subprocess
+import tempfile
 from pathlib import Path
 
 from tests.support.guests import MicroGuest
@@ -62,5 +63,7 @@ def _put(disk: bytearray, at: int, content: bytes) -> None:
 
 
 def _assembled() -> bytes:
-    words = ["nasm", "-f", "bin", "-o", "/dev/stdout", str(_HERE / "two_faced.asm")]
-    return subprocess.run(words, check=True, capture_output=True).stdout
+    with tempfile.NamedTemporaryFile() as made:
+        words = ["nasm", "-f", "bin", "-o", made.name, str(_HERE / "two_faced.asm")]
+        subprocess.run(words, check=True)
+        return Path(made.name).read_bytes()

@@ -93,7 +93,7 @@ class Resized(_OfOneDisk):
         """libvirt grows a disk as what it takes it for, and that a guest may have written: where
         it is mistaken, the disk is grown here, by its stated format."""
         volume = self._volume()
-        if volume.reported_format in (None, self._disk.format):
+        if volume.is_seen_as(self._disk.format):
             self._pool.resize(volume.name, size)
             return self._volume().capacity
         self._refuse_unless_open(volume)

@@ -75,7 +75,8 @@ class LibvirtStorage:
             self._overlay(disk, self._pools.base.get(template.volume), template)
         else:
             self._copy(disk, self._pools.base.get(template.volume), template)
-        return replace(disk, size=pool.get(disk.volume).capacity)
+        made = pool.get(disk.volume)
+        return replace(disk, size=made.capacity) if _is_seen_as(made, disk.format) else disk
 
     def fill(self, disk: Disk, content: bytes) -> None:
         self._pools.named(disk.pool).upload(disk.volume, content)
@@ -152,9 +153,26 @@ class LibvirtStorage:
         else:
             if volume:
                 pool.delete(volume.name)
-            pool.create_from(spec_of(disk), base)
-            how = "copy by libvirt"
+            how = self._copy_whole(disk, base, template)
         LOG.info("made %s/%s from %s by %s", disk.pool, disk.volume, base.name, how)
+
+    def _copy_whole(self, disk: Disk, base: Volume, template: Template) -> str:
+        """By libvirt, unless it takes the template for what the image's content begins like: then
+        it would bring a file of the host into the disk that is named there."""
+        pool = self._pools.named(disk.pool)
+        if base.is_seen_as(template.format):
+            pool.create_from(spec_of(disk), base)
+            return "copy by libvirt"
+        volume = pool.create(spec_of(disk))
+        if not self._can_fill(volume, base):
+            raise NeedsHostFiles(
+                f"filling volume {volume.name}",
+                "libvirt takes the template for something else",
+                volume.path,
+            )
+        with own_format.room_for(volume, disk.size):
+            qemu_img.fill(_opened(volume, disk.format), [_opened(base, template.format)])
+        return "copy"
 
     def _write(self, disk: Disk, template: Template | None) -> int:
         """A disk of a format that libvirt does not make. How large it became."""

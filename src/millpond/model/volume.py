@@ -18,7 +18,12 @@ class Volume:
     backing_path: str | None = None
     reported_format: str | None = None
     """What libvirt says, which it may have guessed from bytes that a guest wrote: for people's
-    eyes, never for a decision."""
+    eyes, and to know when libvirt is mistaken; never obeyed."""
+
+    def is_seen_as(self, format: DiskFormat) -> bool:
+        """Whether libvirt takes it for what it is. Else what it says and does of it follows bytes
+        that a guest or the maker of an image wrote (trap 2)."""
+        return self.reported_format in (None, format)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
