@@ -76,7 +76,7 @@ class LibvirtStorage:
         else:
             self._copy(disk, self._pools.base.get(template.volume), template)
         made = pool.get(disk.volume)
-        return replace(disk, size=made.capacity) if _is_seen_as(made, disk.format) else disk
+        return replace(disk, size=made.capacity) if made.is_seen_as(disk.format) else disk
 
     def fill(self, disk: Disk, content: bytes) -> None:
         self._pools.named(disk.pool).upload(disk.volume, content)
