@@ -3,6 +3,7 @@
 
 PYTHON := .venv/bin/python
 PYTEST_ARGS ?=
+RESULTS ?= docs/results/$(shell date +%F).md
 TEST_LVM := .venv/bin/python -m pytest --timeout=600 --durations=10 tests/lvm
 
 # libvirt's system connection and the state directory are root's. HOME stays: the guests are in the user's cache.
@@ -43,7 +44,7 @@ test-services: setup guests ## Glance, Cinder and an iSCSI target, the real ones
 
 test-full: setup guests test-lvm ## everything, with LVM, Ceph and the services
 	@tools/setup ceph-packages openstack-packages
-	$(AS_ROOT) env MILLPOND_TEST_FULL=1 $(PYTHON) -m pytest --durations=25 $(PYTEST_ARGS)
+	$(AS_ROOT) env MILLPOND_TEST_FULL=1 MILLPOND_TEST_RESULTS=$(RESULTS) $(PYTHON) -m pytest --durations=25 $(PYTEST_ARGS)
 
 check: venv ## linters, types, architecture, unit and contract tests: quick
 	$(PYTHON) -m ruff check .
