@@ -139,7 +139,8 @@ class Engine:
 
     @cached_property
     def rbd_storage(self) -> RbdStorage:
-        return RbdStorage(self.pools, self.settings.libvirt.pools.rbd, self._locks)
+        name = self.settings.libvirt.pools.rbd
+        return RbdStorage(self.pools, name, self._locks, lambda: self.records.owner)
 
     @cached_property
     def host(self) -> Host:
@@ -232,12 +233,13 @@ class Engine:
         )
 
     def remove_templates(self, image: Image) -> None:
-        """Templates of an image that goes."""
+        """Templates of an image that goes; those in the cluster first, which can fail."""
+        if self.settings.libvirt.rbd:
+            for format in DiskFormat:
+                self.rbd_storage.forget_template(template_name(image.id, format))
         for template in list(self._templates()):
             if template.image == image.id:
                 self.templates.remove_image(image.id, template.format)
-                if self.settings.libvirt.rbd:
-                    self.rbd_storage.forget_template(template.volume)
 
     def is_prepared(self, image: ImageId, format: DiskFormat, backend: Backend) -> bool:
         """Whether what disks are made from is there."""

@@ -273,6 +273,14 @@ class StillNeeded(Conflict):
 
 
 @dataclass(eq=False)
+class TargetTaken(Conflict):
+    target: str
+    domain: str
+    message = "domain {self.domain!r} has another device at {self.target}"
+    hint = "'virsh domblklist {self.domain}' shows what somebody attached there"
+
+
+@dataclass(eq=False)
 class GuestHoldsOn(Conflict):
     target: str
     seconds: int

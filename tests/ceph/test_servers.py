@@ -1,11 +1,15 @@
 """Servers whose disks are clones in a Ceph pool, beside others that are files."""
 
 import json
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from lxml import etree
 
+from millpond.backends.backend import DiskWanted
+from millpond.model.names import ServerId, template_name
+from millpond.model.server import Content, TemplateRef
 from millpond.model.sizes import MiB
 from tests.ceph.conftest import rbd_options
 from tests.support.millpond import Millpond, converted
@@ -141,15 +145,57 @@ def test_a_pool_of_the_same_name_on_another_ceph_pool_is_refused(mapped, ceph, r
     assert f"is at Ceph pool {rbd_pool.name}, not at Ceph pool elsewhere" in message
 
 
-def test_a_template_that_was_never_completed_is_brought_again(mapped, ceph, rbd_pool, micro_guest):
-    made = create(mapped, "a", "qcow2", "--no-start")
-    template = f"{rbd_pool.name}/{made['disks'][0]['template']['volume']}"
-    mapped.ok("server", "delete", "a")
-    ceph.rbd("snap", "unprotect", f"{template}@millpond")
-    ceph.rbd("snap", "rm", "--no-progress", f"{template}@millpond")
-    ceph.rbd("resize", "--no-progress", "--allow-shrink", "--size", "0", template)
-    again = create(mapped, "b", "qcow2")
-    assert micro_guest.marker in mapped.wait_for_console(again["id"], "READY")
+def test_an_image_of_somebody_else_is_never_taken_for_a_template(mapped, ceph, rbd_pool):
+    """Without our mark it is not complete, and not ours to remove."""
+    image = mapped.engine().catalogue.get("qcow2")
+    name = template_name(image.id, image.format.content)
+    ceph.rbd("create", "--size", "1M", f"{rbd_pool.name}/{name}")
+    code, message = mapped.fails("server", "create", "a", "--image", "qcow2", "--memory", "32M")
+    assert code == 4
+    assert f"volume '{name}' already exists" in message
+    assert images(ceph, rbd_pool) == {name}
+
+
+def test_what_a_process_that_died_left_in_the_cluster_is_swept(
+    mapped, ceph, rbd_pool, micro_guest
+):
+    engine = mapped.engine()
+    image = engine.catalogue.get("qcow2")
+    left = f"{template_name(image.id, image.format.content)}.{engine.records.owner}.00000000"
+    foreign = f"{template_name(image.id, image.format.content)}.another-host.00000000"
+    for name in (left, foreign):
+        ceph.rbd("create", "--size", "1M", f"{rbd_pool.name}/{name}")
+    made = create(mapped, "a", "qcow2")
+    assert micro_guest.marker in mapped.wait_for_console(made["id"], "READY")
+    assert foreign in images(ceph, rbd_pool)
+    assert left not in images(ceph, rbd_pool)
+
+
+def test_two_hosts_bring_one_template(mapped, ceph, rbd_pool, workdir, libvirtd):
+    """Each under a name of its own; the slower one uses what the other brought."""
+    other = Millpond(directory=workdir / "other", uri=libvirtd.uri)
+    other.directory.mkdir()
+    pools = ("base_images_pool = other", "disks_pool = other-disks")
+    configure(other, ceph, rbd_pool, *pools)
+    with ThreadPoolExecutor(2) as threads:
+        disks = list(threads.map(swap_disk, [mapped.engine(), other.engine()]))
+    assert images(ceph, rbd_pool) == {"swap_16", *(disk.volume for disk in disks)}
+    for disk in disks:
+        info = ceph.rbd("info", f"{rbd_pool.name}/{disk.volume}", "--format", "json")
+        assert json.loads(info)["parent"]["snapshot"] == "millpond"
+
+
+def swap_disk(engine):
+    template = engine.host.blanks.fetch(Content.SWAP, 16 * MiB)
+    made_from = TemplateRef(pool=template.pool, volume=template.volume, format=template.format)
+    wanted = DiskWanted(
+        server=ServerId(str(uuid.uuid4())),
+        role="disk.swap",
+        size=16 * MiB,
+        content=Content.SWAP,
+        template=made_from,
+    )
+    return engine.rbd_storage.create(engine.rbd_storage.plan(wanted), template)
 
 
 def test_many_at_once_bring_the_template_once(mapped, ceph, rbd_pool, micro_guest):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from millpond.backends import own_format
-from millpond.errors import NeedsHostFiles, NoSpace, VolumeNotFound
+from millpond.errors import NeedsHostFiles, NoSpace, PoolBusy, VolumeNotFound
 from millpond.images import written
 from millpond.model.layer import FileSource, Layer
 from millpond.model.names import grown_name
@@ -40,8 +40,9 @@ class Way(StrEnum):
 
     @property
     def only_forward(self) -> bool:
-        """Once it finishes, there may be nothing left of the disk but its copy."""
-        return self is Way.REMADE
+        """Begun, it is finished: there may be nothing left of the disk but its copy, or it may
+        have grown by what another server left."""
+        return self in (Way.REMADE, Way.EXTENDED)
 
 
 class Growth(Protocol):
@@ -49,6 +50,10 @@ class Growth(Protocol):
 
     @property
     def way(self) -> Way: ...
+
+    def size(self) -> int:
+        """How large it is, which the record need not know: somebody may have grown it."""
+        ...
 
     def begin(self, size: int) -> None:
         """What must be complete before the disk itself is touched."""
@@ -70,6 +75,10 @@ class _OfOneDisk:
         self._pool = pool
         self._disk = disk
         self._can_open = can_open
+
+    def size(self) -> int:
+        """Nobody else can tell: what libvirt says of a file may be a guest's word."""
+        return self._disk.size
 
     def begin(self, size: int) -> None:
         """It is touched at once."""
@@ -108,15 +117,19 @@ class Extended(_OfOneDisk):
 
     way = Way.EXTENDED
 
+    def size(self) -> int:
+        return max(self._disk.size, lvm.size(self._volume().path))
+
     def finish(self, size: int) -> int:
         """What the new extents held is another server's: all behind the end that the record
-        knows is wiped."""
+        knows, corrected before this began, is wiped. libvirt learns of it when it can."""
         volume = self._volume()
         self._refuse_unless_open(volume)
         lvm.extend(volume.path, size, self._pool.name)
         lvm.zero(volume.path, self._disk.size)
-        self._pool.refresh()
-        return self._volume().capacity
+        with suppress(PoolBusy):
+            self._pool.refresh()
+        return lvm.size(volume.path)
 
 
 class Rewritten(_OfOneDisk):

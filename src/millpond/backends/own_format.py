@@ -7,6 +7,7 @@ from millpond.errors import ToolFailed
 from millpond.images import written
 from millpond.model.formats import DiskFormat
 from millpond.model.layer import Chain, FileSource, Layer
+from millpond.model.names import grown_name
 from millpond.model.sizes import format_size
 from millpond.model.volume import Volume
 from millpond.system import files, qemu_img
@@ -40,9 +41,14 @@ def merge(path: Path, layers: Chain) -> None:
     if not layers[1].format.stays_open:
         qemu_img.commit(layers)
         return
-    whole = path.with_name(f"{path.name}.whole")
-    qemu_img.extract(layers, whole, layers[1].format, compress=False)
-    files.replace(whole, path)
+    whole = path.with_name(grown_name(path.name))
+    files.remove(whole)  # of an attempt that was interrupted
+    try:
+        files.make_like(path, whole)
+        qemu_img.extract(layers, whole, layers[1].format, compress=False)
+        files.replace(whole, path)
+    finally:
+        files.remove(whole)
 
 
 def room_for(volume: Volume, needed: int) -> AbstractContextManager[None]:

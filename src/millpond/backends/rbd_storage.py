@@ -3,10 +3,12 @@ disk is a clone of it (B19)."""
 
 import logging
 import os
+from collections.abc import Callable
+from contextlib import suppress
 
 from millpond.backends.backend import PoolsOf
 from millpond.backends.libvirt_storage import LibvirtStorage, spec_of
-from millpond.errors import Busy, NeedsHostFiles
+from millpond.errors import MillpondError, NeedsHostFiles, VolumeExists, VolumeNotFound
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import CephAccess, Chain, FileSource, Layer, RbdSource
 from millpond.model.server import Disk
@@ -15,7 +17,6 @@ from millpond.model.volume import Volume, VolumeSpec
 from millpond.storage.pool import Pool
 from millpond.system import qemu_img, rbd
 from millpond.system.locks import Locks
-from millpond.undo import undo_on_failure
 
 LOG = logging.getLogger(__name__)
 
@@ -33,9 +34,11 @@ def is_complete(access: CephAccess, template: str) -> bool:
 
 
 class RbdStorage(LibvirtStorage):
-    def __init__(self, pools: PoolsOf, pool: str, locks: Locks) -> None:
+    def __init__(self, pools: PoolsOf, pool: str, locks: Locks, owner: Callable[[], str]) -> None:
+        """``owner`` tells this state directory from others that share the pool."""
         super().__init__(Backend.RBD, pools, pool=pool)
         self._locks = locks
+        self._owner = owner
 
     def forget_template(self, name: str) -> None:
         """Remove a template from the cluster. Clones of other hosts keep it; one that is gone
@@ -45,11 +48,10 @@ class RbdStorage(LibvirtStorage):
             complete = _image(pool, name, COMPLETE)
             if not rbd.has_snapshot(complete):
                 return
-            if rbd.has_snapshot(complete, protected=True) and not rbd.unprotect_snapshot(complete):
-                LOG.info("template %s stays in pool %s: disks stand on it", name, pool.name)
+            if clones := rbd.children(complete):
+                LOG.info("template %s stays in pool %s for %s", name, pool.name, clones)
                 return
-            rbd.remove_snapshot(complete)
-            pool.delete(name)
+            _remove(pool, name)
             LOG.info("removed template %s from pool %s", name, pool.name)
 
     def freeze(self, disk: Disk) -> None:
@@ -73,8 +75,7 @@ class RbdStorage(LibvirtStorage):
         LOG.info("made %s/%s, a clone of %s", disk.pool, disk.volume, origin.name)
 
     def _brought(self, pool: Pool, base: Volume, template: Template) -> Volume:
-        """The template as an image of this pool. Another host may have brought it, or died while
-        it did: only the snapshot says that it is complete."""
+        """The template as an image of this pool, which another host may have brought."""
         if not is_complete(_access(pool), template.volume):
             self._bring(pool, base, template)
         if found := pool.find(template.volume):
@@ -83,24 +84,42 @@ class RbdStorage(LibvirtStorage):
         return pool.get(template.volume)
 
     def _bring(self, pool: Pool, base: Volume, template: Template) -> None:
+        """Under a name of this host's own, so that nobody else touches it; it gets the template's
+        name when it is complete, unless another host was quicker."""
         if not self._can_open(base.path, os.R_OK):
             what = f"bringing template {base.name} into pool {pool.name}"
             raise NeedsHostFiles(what, "libvirt takes no uploads there", base.path)
-        _clear(pool, template.volume)
-        wanted = VolumeSpec(
-            name=template.volume, format=DiskFormat.RAW, capacity=template.virtual_size
-        )
-        with undo_on_failure() as undo:
-            pool.create(wanted)
-            undo.callback(pool.delete, wanted.name)
-            source = Layer(source=FileSource(path=base.path), format=template.format)
-            target = Layer(source=_image(pool, wanted.name), format=wanted.format)
-            qemu_img.fill(target, [source])
-            complete = _image(pool, wanted.name, COMPLETE)
-            undo.callback(rbd.remove_snapshot, complete)
-            rbd.create_snapshot(complete)
-            rbd.protect_snapshot(complete)
-        LOG.info("brought template %s into pool %s", wanted.name, pool.name)
+        ours = f"{template.volume}.{self._owner()}."
+        self._sweep(pool, ours)
+        part = ours + os.urandom(4).hex()
+        try:
+            self._pour(pool, part, base, template)
+            brought = rbd.rename(_image(pool, part), template.volume)
+        except BaseException:
+            self._sweep(pool, ours)
+            raise
+        if brought:
+            LOG.info("brought template %s into pool %s", template.volume, pool.name)
+            return
+        _remove(pool, part)
+        if not is_complete(_access(pool), template.volume):
+            raise VolumeExists(pool.name, template.volume)
+
+    def _sweep(self, pool: Pool, beginning: str) -> None:
+        """What attempts of ours left that failed or died: we hold the lock. Ceph refuses to remove
+        what a process that died had open, for half a minute; the next attempt will."""
+        for volume in pool.volumes():
+            if volume.name.startswith(beginning):
+                with suppress(MillpondError):
+                    _remove(pool, volume.name)
+
+    def _pour(self, pool: Pool, part: str, base: Volume, template: Template) -> None:
+        pool.create(VolumeSpec(name=part, format=DiskFormat.RAW, capacity=template.virtual_size))
+        source = Layer(source=FileSource(path=base.path), format=template.format)
+        qemu_img.fill(Layer(source=_image(pool, part), format=DiskFormat.RAW), [source])
+        complete = _image(pool, part, COMPLETE)
+        rbd.create_snapshot(complete)
+        rbd.protect_snapshot(complete)
 
 
 def _image(pool: Pool, name: str, snapshot: str = "") -> RbdSource:
@@ -112,13 +131,13 @@ def _access(pool: Pool) -> CephAccess:
     return pool.ceph
 
 
-def _clear(pool: Pool, name: str) -> None:
-    """What somebody began to bring and never finished. Who is still at it has it open."""
+def _remove(pool: Pool, name: str) -> None:
+    """An image with its mark; one that is not there is no error."""
+    complete = _image(pool, name, COMPLETE)
+    if rbd.has_snapshot(complete):
+        if rbd.has_snapshot(complete, protected=True):
+            rbd.unprotect_snapshot(complete)
+        rbd.remove_snapshot(complete)
     pool.refresh()
-    if pool.find(name) is None:
-        return
-    if rbd.is_open(_image(pool, name)):
-        raise Busy(f"template {name} in pool {pool.name}")
-    rbd.remove_snapshot(_image(pool, name, COMPLETE))
-    pool.delete(name)
-    LOG.info("removed template %s from pool %s: it was not complete", name, pool.name)
+    with suppress(VolumeNotFound):
+        pool.delete(name)

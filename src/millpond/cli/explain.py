@@ -33,8 +33,8 @@ def _show(explanation: Explanation) -> None:
             ("Format", f"{explanation.declared}, and its bytes are {explanation.proven}"),
             ("Backend", f"{explanation.backend}, because {explanation.reason}"),
             ("Template", f"{how}; {_there(explanation)}"),
-            ("To read", format_size(explanation.read)),
-            ("To write", f"{format_size(explanation.written)} at the most"),
+            ("To read", f"{format_size(explanation.read)}, once for all disks"),
+            ("To write", f"{format_size(explanation.written)} at the most, once for all disks"),
             *((each.content.capitalize(), _copied(each)) for each in explanation.boot),
         ]
     )

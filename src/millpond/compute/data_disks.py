@@ -11,9 +11,9 @@ from millpond.compute.domain_xml import disk_xml, record_xml
 from millpond.compute.host import Host
 from millpond.compute.power import ON, unoccupied
 from millpond.compute.resize import disk_of
-from millpond.errors import BadOption, Unsupported
+from millpond.errors import BadOption, Unsupported, VolumeExists
 from millpond.model.server import Content, Disk, Server
-from millpond.model.sizes import format_size
+from millpond.model.sizes import format_size, whole_sectors
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed
 from millpond.records.records import ServerJournal, settled
@@ -25,15 +25,18 @@ def add(host: Host, server: Server, size: int) -> Disk:
     """An empty disk of the backend that images_type names."""
     if size <= 0:
         raise BadOption("--size", "a disk needs some", "write such as 10G")
+    size = whole_sectors(size)
     with host.records.lock(server):
         current = unoccupied(host, server)
         disk = _planned(host, current, size)
+        if host.storage_of(disk).exists(disk):  # no record names it: it is somebody's
+            raise VolumeExists(disk.pool, disk.volume)
         details = {"role": disk.role}
         larger = replace(current, disks=(*current.disks, disk))
         notes = ServerJournal(host.records, details)
-        journal.run(adding(host, details), larger, notes, host.watch)
+        made = journal.run(adding(host, details), larger, notes, host.watch)
     LOG.info("added %s of %s to server %s", disk.role, format_size(size), server.name)
-    return disk
+    return disk_of(made, disk.role)
 
 
 def remove(host: Host, server: Server, role: str) -> None:
@@ -49,12 +52,19 @@ def remove(host: Host, server: Server, role: str) -> None:
 
 
 def adding(host: Host, details: Mapping[str, str]) -> Verb[Server]:
+    """What its process left goes forward: the guest may have the disk, and write to it."""
     steps = (
         Step("volume", partial(_make, host, details), partial(_delete, host, details)),
         Step("attach", partial(_attach, host, details), partial(_detach, host, details)),
     )
     undone = partial(_without, details)
-    return Verb("disk add", steps, finished=settled, undone=lambda each: settled(undone(each)))
+    return Verb(
+        "disk add",
+        steps,
+        finished=settled,
+        undone=lambda each: settled(undone(each)),
+        resumes=True,
+    )
 
 
 def removing(host: Host, details: Mapping[str, str]) -> Verb[Server]:
@@ -84,10 +94,18 @@ def _planned(host: Host, server: Server, size: int) -> Disk:
         server=server.id,
         role=f"disk.data{number}",
         size=size,
-        target=disks.free_target(server.hardware.disk_bus, server.disks),
+        target=disks.free_target(server.hardware.disk_bus, _targets(host, server)),
         content=Content.DATA,
     )
     return host.backend(host.selection.blank_backend()).plan(wanted)
+
+
+def _targets(host: Host, server: Server) -> set[str]:
+    """Those of the record, and those of devices that somebody gave the domain."""
+    domain = host.domains.description(server.id, defined=True)
+    running = host.domains.description(server.id)
+    given = {disk.target for each in (domain, running) if each for disk in each.disks}
+    return given | {disk.target for disk in server.disks}
 
 
 def _make(host: Host, details: Mapping[str, str], server: Server) -> Server:
@@ -116,7 +134,8 @@ def _detach(host: Host, details: Mapping[str, str], server: Server) -> None:
     disk = disk_of(server, details["role"])
     remaining = _without(details, server)
     if host.domains.state(server.id) in ON:
-        host.domains.detach(server.id, disk.target)
+        chain = host.storage_of(disk).chain(disk)
+        host.domains.detach(server.id, disk_xml(server, disk, chain))
         host.domains.mark(server.id, record_xml(settled(remaining), host.records.owner))
     else:
         spawn.define(host, remaining)

@@ -7,13 +7,7 @@ from functools import partial
 
 from millpond.compute import freezing, spawn
 from millpond.compute.host import Host
-from millpond.errors import (
-    CephUnreachable,
-    PoolElsewhere,
-    PoolInactive,
-    PoolNotFound,
-    PoolUnusable,
-)
+from millpond.errors import HostProblem, PoolNotFound, ToolFailed
 from millpond.model.server import Server
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed, nothing
@@ -25,7 +19,7 @@ Act = Callable[[Host, Server], None]
 
 FORCE = "force"
 """Among an operation's details: what cannot be reached is left."""
-UNREACHABLE = (PoolNotFound, PoolInactive, PoolUnusable, PoolElsewhere, CephUnreachable)
+UNREACHABLE = (PoolNotFound, HostProblem, ToolFailed)
 
 
 def delete(host: Host, server: Server, *, force: bool = False) -> None:
@@ -37,11 +31,16 @@ def delete(host: Host, server: Server, *, force: bool = False) -> None:
             return
         if not force:
             _look_at_the_disks(host, current)
-        left = current.operation.details if current.operation else {}
-        details = {**left, **({FORCE: "yes"} if force else {})}
+        details = {**_left(current), **({FORCE: "yes"} if force else {})}
         notes = ServerJournal(host.records, details, insists=False)
         journal.run(deletion(host, details), current, notes, host.watch)
     LOG.info("deleted server %s (%s)", server.name, server.id)
+
+
+def _left(server: Server) -> Mapping[str, str]:
+    """What the operation that was interrupted has to say of things beside the disks."""
+    found = server.operation.details if server.operation else {}
+    return {key: value for key, value in found.items() if key != FORCE}
 
 
 def _look_at_the_disks(host: Host, server: Server) -> None:
@@ -55,11 +54,13 @@ def _look_at_the_disks(host: Host, server: Server) -> None:
 def _delete_disks(host: Host, details: Mapping[str, str], server: Server) -> None:
     """With what an interrupted operation left beside them: its details were passed on to us."""
     force = FORCE in details
-    with _leaving(f"what was left beside the disks of {server.name}", force=force):
-        freezing.forget(host, server)
     for disk in server.disks:
         with _leaving(disk.place, force=force):
+            freezing.forget(host, disk)
             host.storage_of(disk).delete(disk)
+    if overlay := server.overlay:
+        with _leaving(f"{overlay.pool}/{overlay.volume}", force=force):
+            freezing.forget_overlay(host, overlay)
 
 
 @contextmanager

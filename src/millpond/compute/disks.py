@@ -1,7 +1,7 @@
 """The disks of a server: planned all at once, made from templates, removed by their record."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from millpond.backends.backend import DiskWanted
@@ -14,7 +14,7 @@ from millpond.model.image import Image
 from millpond.model.layer import Chain
 from millpond.model.names import ServerId, template_name
 from millpond.model.server import Content, Disk, Server, TemplateRef
-from millpond.model.sizes import MiB, enough_for, format_size
+from millpond.model.sizes import MiB, enough_for, format_size, whole_sectors
 from millpond.model.template import Template
 from millpond.system.files import Progress, silent
 
@@ -44,7 +44,8 @@ def plan(host: Host, request: DiskRequest) -> tuple[Disk, ...]:
     disks: list[Disk] = []
     for backend, wanted in _wanted(host, request):
         seen = wanted.content.is_seen_by_the_guest
-        target = free_target(request.bus, disks) if seen else ""
+        taken = {each.target for each in disks}
+        target = free_target(request.bus, taken) if seen else ""
         disks.append(host.backend(backend).plan(replace(wanted, target=target)))
     return tuple(disks)
 
@@ -88,9 +89,8 @@ def chains(host: Host, server: Server) -> Mapping[str, Chain]:
     return {disk.role: host.storage_of(disk).chain(disk) for disk in server.disks}
 
 
-def free_target(bus: str, disks: Sequence[Disk]) -> str:
+def free_target(bus: str, taken: Collection[str]) -> str:
     """The first name that no disk has."""
-    taken = {disk.target for disk in disks}
     names = (f"{PREFIX[bus]}{chr(ord('a') + number)}" for number in range(_MOST))
     found = next((name for name in names if name not in taken), None)
     if found is None:
@@ -167,4 +167,4 @@ def _root_size(request: DiskRequest) -> int:
     if asked and asked < needed:
         name, enough = request.image.name, enough_for(needed)
         raise DiskTooSmall(format_size(asked), format_size(needed), name, enough)
-    return asked or needed
+    return whole_sectors(asked or needed)

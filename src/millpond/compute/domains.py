@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from millpond.errors import GuestHoldsOn, LibvirtFailed
+from millpond.errors import GuestHoldsOn, LibvirtFailed, TargetTaken
 from millpond.model.names import ServerId
 from millpond.system import libvirtd
 from millpond.system.libvirtd import ConsoleStream, Libvirtd
@@ -114,18 +114,27 @@ class Domains:
             )
 
     def attach(self, id: ServerId, disk: DiskXml) -> None:
-        """To the running domain and to its definition; one that is there already is no error."""
+        """To the running domain and to its definition; one that is there already is no error,
+        another one in its place is."""
         with self._get(id, f"attaching {disk.target}", slow=True) as domain:
-            if disk.target not in _targets(domain):
-                domain.attachDeviceFlags(disk.to_xml(), libvirtd.AFFECT_BOTH)
-
-    def detach(self, id: ServerId, target: str) -> None:
-        """Waits until the guest has let it go; one that is gone already is no error."""
-        with self._get(id, f"detaching {target}", slow=True) as domain:
             for flags in (libvirtd.AFFECT_LIVE, libvirtd.AFFECT_CONFIG):
-                if element := _disk_of(domain, target, flags):
-                    domain.detachDeviceFlags(element.to_xml(), flags)
-        self._wait_until_gone(id, target)
+                found = _disk_of(domain, disk.target, flags)
+                if found is None:
+                    domain.attachDeviceFlags(disk.to_xml(), flags)
+                elif not _is_same(found, disk):
+                    raise TargetTaken(disk.target, domain.name())
+
+    def detach(self, id: ServerId, disk: DiskXml) -> None:
+        """Waits until the guest has let it go, and takes it out of the definition then. One that
+        is gone already is no error; another one in its place is left alone."""
+        for flags in (libvirtd.AFFECT_LIVE, libvirtd.AFFECT_CONFIG):
+            with self._get(id, f"detaching {disk.target}", slow=True) as domain:
+                found = _disk_of(domain, disk.target, flags)
+                if found is None or not _is_same(found, disk):
+                    continue
+                domain.detachDeviceFlags(found.to_xml(), flags)
+            if flags == libvirtd.AFFECT_LIVE:
+                self._wait_until_gone(id, disk.target)
 
     def _wait_until_gone(self, id: ServerId, target: str) -> None:
         end = time.monotonic() + _DETACH_PATIENCE
@@ -204,6 +213,20 @@ class Domains:
 
 def _targets(domain: Any) -> set[str]:
     return {disk.target for disk in DomainXml.from_xml(domain.XMLDesc(0)).disks}
+
+
+def _is_same(found: DiskXml, disk: DiskXml) -> bool:
+    """By where its bytes are. libvirt adds to a source what it knows besides."""
+    if found.source is None or disk.source is None:
+        return False
+    there, wanted = found.source, disk.source
+    return (there.pool, there.volume, there.file, there.device, there.name) == (
+        wanted.pool,
+        wanted.volume,
+        wanted.file,
+        wanted.device,
+        wanted.name,
+    )
 
 
 def _disk_of(domain: Any, target: str, flags: int) -> DiskXml | None:

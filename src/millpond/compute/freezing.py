@@ -22,12 +22,13 @@ from millpond.errors import (
     WrongState,
 )
 from millpond.model.formats import DiskFormat
-from millpond.model.layer import FileSource, Layer
+from millpond.model.layer import FileSource, Layer, VolumeSource
 from millpond.model.names import overlay_name, volume_name
-from millpond.model.server import Server
+from millpond.model.server import Disk, Server
 from millpond.model.volume import VolumeSpec
 from millpond.records.records import settled
 from millpond.storage.pool import Pool
+from millpond.system import files
 from millpond.xml.domain import BackingStoreXml, DiskXml, DomainXml, SourceXml
 
 ROOT = "disk"
@@ -74,14 +75,16 @@ def freezing(host: Host, details: Details) -> Freezing:
     return ByOverlay(host, details) if "volume" in details else ByItsPool(host)
 
 
-def forget(host: Host, server: Server) -> None:
-    """Of a server that goes: what was frozen, and what it wrote meanwhile."""
-    for disk in server.disks:
-        backend = host.storage_of(disk)
-        if isinstance(backend, FreezesItself):
-            backend.thaw(disk)
-    if overlay := server.overlay:
-        _delete(host.pools.named(overlay.pool), overlay.volume)
+def forget(host: Host, disk: Disk) -> None:
+    """Of a disk that goes: the moment that its pool may still keep."""
+    storage = host.storage_of(disk)
+    if isinstance(storage, FreezesItself):
+        storage.thaw(disk)
+
+
+def forget_overlay(host: Host, overlay: VolumeSource) -> None:
+    """Of a server that goes: with what it wrote there."""
+    _delete(host.pools.named(overlay.pool), overlay.volume)
 
 
 class ByItsPool:
@@ -159,6 +162,9 @@ class ByOverlay:
         for defined in (False, True):
             if self._volume in _names(self._described(server, defined=defined)):
                 raise StillNeeded(self._volume, server.name)
+        overlay = self._volumes().find(self._volume)
+        if overlay and files.is_open(Path(overlay.path)):  # libvirt may have lost track of it
+            raise StillNeeded(self._volume, server.name)
         _delete(self._volumes(), self._volume)
 
     def _lead_back(self, server: Server) -> None:

@@ -11,7 +11,7 @@ from millpond.compute.host import Host
 from millpond.compute.power import ON, unoccupied
 from millpond.errors import DiskNotFound, Unsupported
 from millpond.model.server import Content, Disk, Server
-from millpond.model.sizes import format_size
+from millpond.model.sizes import format_size, whole_sectors
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed, nothing
 from millpond.records.records import ServerJournal, settled
@@ -20,11 +20,14 @@ LOG = logging.getLogger(__name__)
 
 
 def grow(host: Host, server: Server, role: str, size: int) -> Server:
+    size = whole_sectors(size)
     with host.records.lock(server):
         current = unoccupied(host, server)
+        growth = host.storage_of(disk_of(current, role)).growth(disk_of(current, role))
+        way = growth.way
+        current = _with_true_size(host, current, role, growth)
         disk = disk_of(current, role)
         _refuse(disk, size)
-        way = host.storage_of(disk).growth(disk).way
         _refuse_running(host, current, disk, way)
         details = {"role": role, "size": str(size), "way": way.value}
         notes = ServerJournal(host.records, details)
@@ -49,6 +52,15 @@ def disk_of(server: Server, role: str) -> Disk:
     if found := server.disk(role):
         return found
     raise DiskNotFound(server.name, role, tuple(each.role for each in server.disks))
+
+
+def _with_true_size(host: Host, server: Server, role: str, growth: Growth) -> Server:
+    """A disk may have grown without us, or while we were interrupted: nothing is cut off then, and
+    nothing wiped."""
+    disk = disk_of(server, role)
+    runs = growth.way is Way.RESIZED and host.domains.state(server.id) in ON
+    size = host.block_jobs.size(server.id, disk.target) if runs else growth.size()
+    return _with_size(server, disk, max(disk.size, size))
 
 
 def _refuse(disk: Disk, size: int) -> None:
@@ -102,13 +114,17 @@ def _extend(host: Host, details: Mapping[str, str], server: Server) -> Server:
 
 
 def _tell(host: Host, details: Mapping[str, str], server: Server) -> Server:
-    """A step of its own: once the guest knows, nothing is wiped behind the old end any more."""
-    disk = disk_of(server, details["role"])
-    if host.domains.state(server.id) not in ON:
-        return server
+    """A step of its own: once the guest knows, nothing is wiped behind the old end any more. One
+    that went off in the meantime is not told, and its disk is grown like any other."""
+    disk, way = disk_of(server, details["role"]), _way(details)
     size = max(disk.size, int(details["size"]))
-    host.domains.resize_disk(server.id, disk.target, size)
-    return _with_size(server, disk, size)
+    if host.domains.state(server.id) not in ON:
+        if disk.size == size or way is not Way.RESIZED:
+            return server
+        return _with_size(server, disk, _growth(host, details, server).finish(size))
+    if way is not Way.RESIZED or host.block_jobs.size(server.id, disk.target) < size:
+        host.domains.resize_disk(server.id, disk.target, size)
+    return _with_size(server, disk, max(size, host.block_jobs.size(server.id, disk.target)))
 
 
 def _with_size(server: Server, disk: Disk, size: int) -> Server:

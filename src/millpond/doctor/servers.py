@@ -101,7 +101,7 @@ def _of_a_missing_pool(engine: Engine, disk: Disk, owner: str) -> Finding:
         return problem(what, "define the pool where it was, or move the volume into another one")
     return problem(
         what,
-        f"{_MEND} defines it at {wanted.path}, with what lies there",
+        f"{_MEND} defines it at {wanted.place}, with what lies there",
         partial(_define_pool, engine, disk.pool),
     )
 

@@ -74,6 +74,8 @@ def _in_pool(engine: Engine, name: str) -> Finding | None:
     listed = [volume.name for volume in pool.volumes()]
     owners = engine.volume_owners(pool)  # after the listing: a record is older than its volume
     strays = [each for each in listed if each not in owners and pool.find(each)]
+    if strays and pool.capabilities.remote:
+        return ok(f"{counted(len(strays), 'volume')} in pool {name!r} may be those of other hosts")
     return _reported(pool.name, strays, _servers(engine)) if strays else None
 
 

@@ -27,7 +27,10 @@ def virtual_size(path: Path, format: DiskFormat) -> int:
 def was_closed(path: Path) -> bool:
     """Whether a ploop image that nobody uses was left as it should be."""
     with open(path, "rb") as file:
-        return not parallels.is_open(file.read(parallels.HEADER_SIZE))
+        head = file.read(parallels.HEADER_SIZE)
+    if len(head) < parallels.HEADER_SIZE:
+        raise ToolFailed("qemu-img", f"{path.name} is not the ploop image that it should be")
+    return not parallels.is_open(head)
 
 
 def _size_of_qcow2(path: Path) -> int:

@@ -11,8 +11,8 @@ GiB = 1024 * MiB
 
 _MOST = 2**63 - 1
 """What libvirt and file systems count sizes in."""
-_FACTORS = {"": 1, "k": KiB, "m": MiB, "g": GiB, "t": 1024 * GiB}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_FACTORS = {"": 1, "b": 1, "k": KiB, "m": MiB, "g": GiB, "t": 1024 * GiB}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?|(b)?)", re.IGNORECASE)
 
 
 def parse_size(text: str, *, unit: str = "") -> int:
@@ -20,11 +20,16 @@ def parse_size(text: str, *, unit: str = "") -> int:
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise BadSize(text)
-    number, suffix = match.groups()
-    size = int(Decimal(number) * _FACTORS[(suffix or unit).lower()])
+    number, unit_given, byte = match.groups()
+    size = int(Decimal(number) * _FACTORS[(unit_given or byte or unit).lower()])
     if size > _MOST:
         raise BadSize(text)
     return size
+
+
+def whole_sectors(size: int) -> int:
+    """QEMU has no disk that ends within one."""
+    return -(-size // 512) * 512
 
 
 def format_size(size: int) -> str:

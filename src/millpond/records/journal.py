@@ -139,13 +139,13 @@ def _close(journal: Journal[S], state: S, remains: S | None) -> S | None:
 
 
 def _undo(verb: Verb[S], last: int, state: S) -> bool:
-    """Undo the steps up to ``last``, latest first; False if any of them could not be."""
-    complete = True
+    """Undo the steps up to ``last``, latest first; False if one of them could not be. Those before
+    it stay: a disk is not removed under a server that could not be stopped."""
     for step in reversed(verb.steps[: last + 1]):
         try:
             if step.undo:
                 step.undo(state)
         except (MillpondError, OSError) as error:
             LOG.warning("%s: step %s could not be undone: %s", verb.name, step.name, error)
-            complete = False
-    return complete
+            return False
+    return True

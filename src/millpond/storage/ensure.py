@@ -136,10 +136,18 @@ def _check(pool: Any, wanted: PoolWanted) -> None:
         raise PoolOfAnotherType(wanted.name, found.type, wanted.type)
     if (place := place_of(found)) != wanted.place:
         raise PoolElsewhere(wanted.name, place, wanted.place)
+    if wanted.ceph and found.source_hosts != wanted.to_xml().source_hosts:
+        raise PoolElsewhere(wanted.name, _monitors(found), _monitors(wanted.to_xml()))
     if not pool.isActive() and not CAPABILITIES[wanted.type].remote:
         raise PoolInactive(wanted.name)
     if not pool.autostart():
         pool.setAutostart(True)
+
+
+def _monitors(xml: PoolXml) -> str:
+    """Where the cluster of an RBD pool is, in words."""
+    hosts = (f"{each.name}:{each.port or '(usual port)'}" for each in xml.source_hosts)
+    return f"the Ceph monitors {', '.join(hosts)}"
 
 
 def place_of(found: PoolXml) -> str:

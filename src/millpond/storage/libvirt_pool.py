@@ -241,7 +241,7 @@ class LibvirtPool:
             return VolumeExists(self.name, spec.name)
         if any(words in error.detail for words in _NO_SPACE):
             free = format_size(self.usage().available)
-            return NoSpace(f"pool {self.name} ({self.path})", format_size(spec.capacity), free)
+            return NoSpace(f"pool {self.name} ({self.place})", format_size(spec.capacity), free)
         if self.ceph:
             return self._explained_by_ceph(error, spec)
         if "No such file or directory" in error.detail and self.path in error.detail:

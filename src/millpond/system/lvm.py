@@ -24,6 +24,15 @@ def extend(path: str, size: int, pool: str) -> None:
         raise
 
 
+def size(path: str) -> int:
+    """Of a device, as the kernel has it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.lseek(descriptor, 0, os.SEEK_END)
+    finally:
+        os.close(descriptor)
+
+
 def zero(path: str, start: int) -> None:
     """Everything from ``start`` to the end of a device."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)

@@ -10,10 +10,13 @@ from typing import Any
 
 from millpond.errors import CephUnreachable, ToolFailed
 from millpond.model.layer import CephAccess, RbdSource
-from millpond.system.process import run
+from millpond.model.sizes import GiB
+from millpond.system.process import Limits, run
 
 _SECONDS = "10"
 """Ceph's own patience with a cluster that does not answer is 300 s."""
+_LIMITS = Limits(memory=4 * GiB)
+"""Of addresses: a client has a thread, with its stack and arena, for each OSD that it talks to."""
 
 
 def has_snapshot(at: RbdSource, *, protected: bool = False) -> bool:
@@ -50,9 +53,16 @@ def remove_snapshot(at: RbdSource) -> None:
     _unless(errno.ENOENT, at.access, "snap", "rm", "--no-progress", at.name)
 
 
-def is_open(image: RbdSource) -> bool:
-    """Whether anybody, on any host, has the image open."""
-    return bool(_rbd_json(image.access, "status", image.name).get("watchers"))
+def children(at: RbdSource) -> list[str]:
+    """The images that were cloned from a snapshot, in any pool."""
+    found = _rbd_json(at.access, "children", at.name)
+    return [f"{each['pool']}/{each['image']}" for each in found]
+
+
+def rename(image: RbdSource, new: str) -> bool:
+    """With its snapshots; False if there is an image of the new name."""
+    name = f"{image.access.pool}/{new}"
+    return _unless(errno.EEXIST, image.access, "rename", image.name, name)
 
 
 def _unless(status: int, access: CephAccess, *words: str) -> bool:
@@ -74,7 +84,8 @@ def _rbd(access: CephAccess, *words: str) -> str:
     who = ["--id", access.user] if access.user else []
     where = ["--conf", str(access.conf)] if access.conf else []
     try:
-        return run(["rbd", *who, *where, "--client-mount-timeout", _SECONDS, *words])
+        words = ("--client-mount-timeout", _SECONDS, *words)
+        return run(["rbd", *who, *where, *words], _LIMITS)
     except ToolFailed as error:
         if "couldn't connect to the cluster" in error.reason:
             raise CephUnreachable from error

@@ -56,7 +56,7 @@ class LegacyStorage:
         return _Growth(disk, self.chain(disk))
 
     def mend(self, disk: Disk) -> None:
-        if own_format.close(_opened(disk), disk.format):
+        if self.exists(disk) and own_format.close(_opened(disk), disk.format):
             LOG.info("mended %s, which a crash had left open", disk.path)
 
     def extract(self, disk: Disk, target: Path, format: DiskFormat, *, compress: bool) -> None:
@@ -101,6 +101,9 @@ class _Growth:
     def __init__(self, disk: Disk, chain: Chain) -> None:
         self._disk = disk
         self._chain = chain
+
+    def size(self) -> int:
+        return self._disk.size
 
     def begin(self, size: int) -> None:
         """It is touched at once."""
