@@ -89,6 +89,21 @@ def test_an_image_whose_content_looks_like_another_format_is_copied_as_what_it_i
     assert micro_guest.marker in millpond.wait_for_console(made["id"], "READY", SECONDS)
 
 
+def test_what_a_disk_grew_by_in_other_hands_is_kept(mapped, volume_group):
+    made = create(mapped, "a", "raw", "--no-start")
+    volume = f"{made['id']}_disk"
+    volume_group.extend(volume, 4 * EXTENT)
+    with open(volume_group.path(volume), "r+b") as device:
+        device.seek(2 * EXTENT)
+        device.write(b"written by the guest")
+    code, message = mapped.fails("server", "resize", "a", "--disk", "8M")
+    assert (code, "it has 16 MiB" in message) == (5, True)
+    mapped.ok("server", "resize", "a", "--disk", "24M")
+    with open(volume_group.path(volume), "rb") as device:
+        device.seek(2 * EXTENT)
+        assert device.read(20) == b"written by the guest"
+
+
 def test_a_disk_grows_while_the_server_runs(mapped, volume_group):
     made = create(mapped, "a", "raw")
     mapped.wait_for_console(made["id"], "READY", SECONDS)

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 
+import libvirt
 import pycdlib
 import pytest
 from lxml import etree
@@ -237,3 +238,48 @@ def test_a_damaged_template_of_ephemeral_disks_is_never_formatted_anew(millpond,
     done = millpond.run("doctor", "--mend")
     assert "formatted anew it would be another one" in done.stdout
     assert base.read_bytes() == before
+
+
+def test_a_disk_that_grew_by_other_hands_is_not_cut_off(millpond, guest, connection):
+    """Trap 15: blockResize would shrink it without a word."""
+    made = create(millpond, "--disk", "4M")
+    millpond.wait_for_console(made["id"], "READY")
+    domain = connection.lookupByName("web")
+    domain.blockResize("vda", 32 * MiB, libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES)
+    code, message = millpond.fails("server", "resize", "web", "--disk", "16M")
+    assert code == 5
+    assert "it has 32 MiB" in message
+    assert domain.blockInfo("vda")[0] == 32 * MiB
+    millpond.ok("server", "resize", "web", "--disk", "64M")
+    assert disk(millpond.json("server", "show", "web"), "disk")["size"] == 64 * MiB
+
+
+def test_a_device_of_somebody_else_is_left_alone(millpond, guest, connection, workdir):
+    made = create(millpond)
+    millpond.wait_for_console(made["id"], "READY")
+    path = workdir / "foreign.raw"
+    path.write_bytes(bytes(MiB))
+    path.chmod(0o666)
+    xml = (
+        "<disk type='file' device='disk'><driver name='qemu' type='raw'/>"
+        f"<source file='{path}'/><target dev='vdb' bus='virtio'/></disk>"
+    )
+    domain = connection.lookupByName("web")
+    domain.attachDeviceFlags(xml, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    assert millpond.ok("server", "disk", "add", "web", "--size", "8M") == "disk.data0 (vdc)\n"
+    targets = [
+        each.find("target").get("dev")
+        for each in etree.fromstring(domain.XMLDesc()).findall("devices/disk")
+    ]
+    assert targets == ["vda", "vdb", "vdc"]
+
+
+def test_a_volume_that_no_record_names_is_not_overwritten(millpond, guest):
+    made = create(millpond, "--no-start")
+    stray = millpond.disks / f"{made['id']}_disk.data0"
+    stray.write_bytes(b"somebody's")
+    millpond.engine().pools.named("nova-disks-pool").refresh()
+    code, message = millpond.fails("server", "disk", "add", "web", "--size", "8M")
+    assert code == 4
+    assert "already exists" in message
+    assert stray.read_bytes() == b"somebody's"

@@ -51,8 +51,6 @@ class PoolCapabilities:
     """A new volume may name a backing volume."""
     copies_across_pools: bool = False
     """createXMLFrom takes a volume of another pool."""
-    clones: bool = False
-    """A copy within the pool shares what it has in common with its source."""
     grows: bool = False
     """A volume can be made larger in place."""
     sparse: bool = False

@@ -90,7 +90,7 @@ class LibvirtPool:
         return [volume for handle in handles if (volume := self._described(handle))]
 
     def source(self, name: str) -> Source:
-        if not self.ceph:
+        if self.capabilities.volume_disks or not self.ceph:
             return VolumeSource(pool=self.name, volume=name)
         self.get(name)  # a cluster that does not answer is an error now; QEMU waits for minutes
         return RbdSource(access=self.ceph, image=name)

@@ -95,6 +95,6 @@ CAPABILITIES: Mapping[PoolType, PoolCapabilities] = {
         volume_disks=True,
     ),
     PoolType.RBD: PoolCapabilities(
-        formats=frozenset({DiskFormat.RAW}), clones=True, grows=True, sparse=True, remote=True
+        formats=frozenset({DiskFormat.RAW}), grows=True, sparse=True, remote=True
     ),
 }
