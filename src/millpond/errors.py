@@ -104,6 +104,13 @@ class FileNotReadable(NotFound):
 
 
 @dataclass(eq=False)
+class NothingAtUrl(NotFound):
+    url: str
+    message = "there is nothing at {self.url}"
+    hint = "check the address with who published it"
+
+
+@dataclass(eq=False)
 class ServerNotFound(NotFound):
     server: str
     message = "there is no server {self.server!r}"
@@ -517,3 +524,26 @@ class NewerRecord(StateProblem):
         "(schema {self.schema}, known {self.known})"
     )
     hint = "use that version of Millpond again"
+
+
+# 9: what is fetched from elsewhere does not come
+
+
+@dataclass(eq=False)
+class FetchFailed(MillpondError):
+    url: str
+    """Without credentials: what is shown and logged."""
+    reason: str
+    message = "cannot fetch {self.url}: {self.reason}"
+    hint = "check the address, and from this host its network, proxy and certificates"
+    exit_code = 9
+
+
+class FetchInterrupted(FetchFailed):
+    """Another try may go better."""
+
+    hint = "try again later; [http] in the configuration says how long and how often to try"
+
+
+class CannotResume(FetchInterrupted):
+    """What was fetched so far is of no use: begin again."""

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from dataclasses import replace
 
 import pytest
 
@@ -107,8 +108,9 @@ class Stream:
     def local_file(self, _image):
         return None
 
-    def chunks(self, image):
-        return self._spoil(self._catalogue.chunks(image))
+    def open(self, image):
+        stream = self._catalogue.open(image)
+        return replace(stream, chunks=lambda offset: self._spoil(stream.chunks(offset)))
 
 
 def downloading(engine, spoil=None):

@@ -1,6 +1,5 @@
 """millpond image …"""
 
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,9 +9,8 @@ import typer
 from millpond.cli.output import as_json, details, table
 from millpond.cli.progress import transfer
 from millpond.engine import Engine
-from millpond.errors import BadOption, ImageInUse
+from millpond.errors import ImageInUse
 from millpond.images.intake import Intake
-from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.sizes import format_size
 
@@ -23,36 +21,6 @@ Names = Annotated[
     list[str], typer.Argument(metavar="IMAGE...", help="Names, ids, or beginnings of ids.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
-@app.command()
-def add(
-    ctx: typer.Context,
-    file: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="Or a ploop directory; '-' reads standard input."),
-    ],
-    name: Annotated[str, typer.Option(help="Default: the file's name.")] = "",
-    disk_format: Annotated[
-        ImageFormat | None, typer.Option(help="Default: what the file's suffix says.")
-    ] = None,
-    properties: Annotated[
-        list[str] | None,
-        typer.Option("--property", metavar="KEY=VALUE", help="As Glance names it; repeatable."),
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Add an image from a file, once its content has been inspected."""
-    engine = Engine.load(ctx.obj.config_files)
-    with transfer(f"adding {name or file.name}", _length(file)) as progress:
-        image = Intake(engine.images_directory).add(
-            file,
-            name=name or None,
-            format=disk_format,
-            properties=dict(_property(each) for each in properties or ()),
-            progress=progress,
-        )
-    _show(engine, image, json)
 
 
 @app.command("list")
@@ -69,7 +37,7 @@ def list_(ctx: typer.Context, json: Json = False) -> None:
 def show(ctx: typer.Context, image: Name, json: Json = False) -> None:
     """Show all that is known of an image, and which servers were made from it."""
     engine = Engine.load(ctx.obj.config_files)
-    _show(engine, engine.catalogue.get(image), json)
+    show_image(engine, engine.catalogue.get(image), json)
 
 
 @app.command()
@@ -82,7 +50,7 @@ def save(
     """Save a copy of an image, in the format that it was added in."""
     intake = Intake(Engine.load(ctx.obj.config_files).images_directory)
     found = intake.get(image)
-    with transfer(f"saving {found.name}", found.size) as progress:
+    with transfer(f"saving {found.name}", lambda: found.size) as progress:
         saved = intake.save(found, file, force=force, progress=progress)
     print(saved)
 
@@ -103,7 +71,7 @@ def remove(ctx: typer.Context, images: Names) -> None:
         engine.catalogue.remove(image)
 
 
-def _show(engine: Engine, image: Image, json: bool) -> None:
+def show_image(engine: Engine, image: Image, json: bool) -> None:
     users, needing = engine.image_users(image), engine.catalogue.booted_with(image)
     if json:
         print(as_json({**asdict(image), "servers": users, "images": needing}))
@@ -132,17 +100,3 @@ def _row(image: Image) -> tuple[str, ...]:
         format_size(image.virtual_size),
         image.id,
     )
-
-
-def _property(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not key.strip() or not equals:
-        raise BadOption(
-            "--property", f"{text!r} is not KEY=VALUE", "write hw_disk_bus=virtio, say"
-        )
-    return key.strip(), value.strip()
-
-
-def _length(file: Path) -> int | None:
-    """Unknown of a pipe, and of what is not there."""
-    return file.stat().st_size if os.path.isfile(file) else None

@@ -62,7 +62,8 @@ def create(
         firmware=firmware,
         config_drive=drive.iso() if config_drive or drive.says_something else b"",
     )
-    with transfer(f"template of {request.image.name}", request.image.size) as progress:
+    size = request.image.size
+    with transfer(f"template of {request.image.name}", lambda: size) as progress:
         server = spawn.create(engine.host, request, start=start, progress=progress)
     show_server(engine, server, json)
 

@@ -11,6 +11,7 @@ from millpond.config.options import (
     COMPUTE,
     DEFAULT,
     FLAVOR_PREFIX,
+    HTTP,
     IMAGE_CACHE,
     LIBVIRT,
     SCHEDULER,
@@ -44,6 +45,7 @@ from millpond.model.flavor import SMALL, Flavor
 from millpond.model.formats import Backend
 from millpond.model.names import checked_name
 from millpond.model.sizes import parse_size
+from millpond.model.transfer import Patience
 
 
 def load(config_files: Sequence[Path] | None = None, default: Path = DEFAULT_FILE) -> Settings:
@@ -86,6 +88,7 @@ def _settings(reader: Reader) -> Settings:
         image_cache=_image_cache(reader),
         scheduler=_scheduler(reader),
         compute=_compute(reader),
+        http=_http(reader),
         flavors=_flavors(reader),
     )
 
@@ -224,6 +227,14 @@ def _compute(reader: Reader) -> ComputeSettings:
         report_converted_image_types=reader.take(
             COMPUTE, "report_converted_image_types", bool, True
         ),
+    )
+
+
+def _http(reader: Reader) -> Patience:
+    return Patience(
+        connect_seconds=reader.take(HTTP, "connect_timeout", int, 1),
+        read_seconds=reader.take(HTTP, "read_timeout", int, 1),
+        retries=reader.take(HTTP, "retries", int, 0),
     )
 
 

@@ -10,6 +10,7 @@ LIBVIRT = "libvirt"
 IMAGE_CACHE = "image_cache"
 SCHEDULER = "scheduler"
 COMPUTE = "compute"
+HTTP = "http"
 FLAVOR_PREFIX = "flavor:"
 
 _DEFAULT_OPTIONS = (
@@ -207,6 +208,27 @@ _COMPUTE_OPTIONS = (
     ),
 )
 
+_HTTP_OPTIONS = (
+    cfg.IntOpt(
+        "connect_timeout",
+        default=10,
+        min=1,
+        help="Seconds that a server of images has to accept a connection.",
+    ),
+    cfg.IntOpt(
+        "read_timeout",
+        default=60,
+        min=1,
+        help="Seconds that it has to answer, and to send each further 256 KiB.",
+    ),
+    cfg.IntOpt(
+        "retries",
+        default=3,
+        min=0,
+        help="How often a download that broke off is gone on with or begun again.",
+    ),
+)
+
 FLAVOR_OPTIONS = (
     cfg.IntOpt("vcpus", default=1, min=1, help="Virtual processors."),
     cfg.StrOpt("memory", default="512M", help="Memory; a bare number counts MiB."),
@@ -225,6 +247,7 @@ OPTIONS: Mapping[str, Sequence[cfg.Opt]] = {
     IMAGE_CACHE: _IMAGE_CACHE_OPTIONS,
     SCHEDULER: _SCHEDULER_OPTIONS,
     COMPUTE: _COMPUTE_OPTIONS,
+    HTTP: _HTTP_OPTIONS,
 }
 
 

@@ -9,6 +9,7 @@ from millpond.backends.selection import Selection
 from millpond.config.pools import PoolSettings
 from millpond.model.flavor import Flavor
 from millpond.model.formats import ImageFormat
+from millpond.model.transfer import Patience
 
 
 class VirtTypeOption(StrEnum):
@@ -74,4 +75,5 @@ class Settings:
     image_cache: ImageCacheSettings
     scheduler: SchedulerSettings
     compute: ComputeSettings
+    http: Patience
     flavors: Mapping[str, Flavor]

@@ -24,8 +24,10 @@ from millpond.errors import (
     ImageNotFound,
     StateNotWritable,
 )
+from millpond.images.source import Stream
 from millpond.model.image import Image
 from millpond.model.names import UUID, ImageId
+from millpond.model.transfer import Digest
 from millpond.records import codec
 from millpond.system import files
 from millpond.system.files import CHUNK
@@ -121,10 +123,17 @@ class Catalogue:
             return found
         raise ImageNotFound(id)
 
-    def chunks(self, image: Image) -> Iterator[bytes]:
-        with open(self.local_file(image), "rb", buffering=0) as file:
-            while chunk := file.read(CHUNK):
-                yield chunk
+    def open(self, image: Image) -> Stream:
+        def chunks(offset: int) -> Iterator[bytes]:
+            with open(self.local_file(image), "rb", buffering=0) as file:
+                file.seek(offset)
+                while chunk := file.read(CHUNK):
+                    yield chunk
+
+        return Stream(chunks=chunks, digest=Digest(algorithm="sha512", value=image.digest))
+
+    def locations(self, image: Image) -> tuple[str, ...]:
+        return (self.local_file(image).as_uri(),)
 
     def local_file(self, image: Image) -> Path:
         blob = self._blob(image)

@@ -1,19 +1,36 @@
 """Where images come from, as everything behind it sees it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from millpond.model.image import Image
 from millpond.model.names import ImageId
+from millpond.model.transfer import Digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """An image's bytes, as they are stored. Who takes them inspects them."""
+
+    chunks: Callable[[int], Iterable[bytes]]
+    """From an offset on. Raises FetchInterrupted where another try may help, and CannotResume
+    where it must begin with the first byte."""
+    retries: int = 0
+    digest: Digest | None = None
+    """What the whole must have."""
 
 
 class ImageSource(Protocol):
     def describe(self, id: ImageId) -> Image:
         """What the source says of an image. Raises ImageNotFound."""
 
-    def chunks(self, image: Image) -> Iterator[bytes]:
-        """The image's bytes, as they are stored. Who takes them inspects them."""
+    def open(self, image: Image) -> Stream:
+        """The image's bytes, with the digest that the source declares."""
+
+    def locations(self, image: Image) -> tuple[str, ...]:
+        """Where the source keeps them, as URLs (cinder://…, rbd://…), as far as it says so."""
 
     def local_file(self, image: Image) -> Path | None:
         """A file on this machine that has the image's inspected bytes and will never be written

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from millpond.errors import ImageRefused, ToolFailed
+from millpond.errors import ToolFailed
 from millpond.images import written
 from millpond.images.receive import receive
 from millpond.model.formats import DiskFormat
@@ -105,10 +105,7 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
 
     def _download(self, wanted: ImagePreparation, part: Path) -> None:
         image = wanted.image
-        chunks = self._images.chunks(image)
-        received = receive(chunks, part, image.format, image.name, wanted.progress)
-        if received.digest != image.digest:
-            raise ImageRefused(image.name, "its bytes are not those that its source declared")
+        receive(self._images.open(image), part, image.format, image.name, wanted.progress)
 
     def _convert(self, wanted: ImagePreparation) -> ImagePreparation:
         if not wanted.converts:
