@@ -129,6 +129,26 @@ def test_a_stream_is_received_and_converted(engine, image, millpond, micro_guest
     assert (millpond.bases / raw.volume).read_bytes() == micro_guest.path.read_bytes()
 
 
+def test_a_format_that_is_kept_is_written_once(millpond, make_filesystem, micro_guest, workdir):
+    """B45, counted by the kernel on the device beneath."""
+    where = make_filesystem("ext4", 512 * MiB)
+    millpond.configure(
+        f"base_images_pool_path = {where.path}/_base\ndisks_pool_path = {where.path}/disks"
+    )
+    big = workdir / "big.raw"
+    big.write_bytes(micro_guest.path.read_bytes() + os.urandom(128 * MiB))
+    millpond.ok("image", "add", big)
+    engine = millpond.engine()
+    image = engine.catalogue.get("big")
+    handler = downloading(engine)
+    os.sync()
+    before = where.bytes_written()
+    template = handler.fetch_image(image, DiskFormat.RAW)
+    os.sync()
+    assert template.prepared is Prepared.DOWNLOAD
+    assert 128 * MiB <= where.bytes_written() - before <= 1.02 * image.size
+
+
 def shortened(chunks):
     return (chunk[:-1000] for chunk in chunks)
 

@@ -166,7 +166,7 @@ def test_what_cannot_be_gone_on_with_is_begun_again(
     web: Web, fetch: Fetcher, content: bytes, usual: Answer
 ) -> None:
     """No byte of the first answer stays: there it was another version's."""
-    old = Answer(content=bytes(len(content)), truncate=MiB)
+    old = Answer(content=b"\1" * len(content), truncate=MiB)
     image = fetch(web.offer("/disk.raw", content, old, usual=usual))
 
     assert fetch.content(image) == content
@@ -178,7 +178,7 @@ def test_what_cannot_be_gone_on_with_is_begun_again(
 def test_without_a_version_nothing_is_gone_on_with(
     web: Web, fetch: Fetcher, content: bytes, etag: str | None
 ) -> None:
-    old = Answer(etag=etag, content=bytes(len(content)), truncate=MiB)
+    old = Answer(etag=etag, content=b"\1" * len(content), truncate=MiB)
     image = fetch(web.offer("/disk.raw", content, old, usual=Answer(etag=etag)))
 
     assert fetch.content(image) == content
