@@ -210,6 +210,14 @@ class ImageInUse(Conflict):
 
 
 @dataclass(eq=False)
+class ImageNotActive(Conflict):
+    image: str
+    status: str
+    message = "image {self.image!r} cannot be used now: its status in Glance is {self.status!r}"
+    hint = "'openstack image show {self.image}' tells more; it must be 'active'"
+
+
+@dataclass(eq=False)
 class TemplateInUse(Conflict):
     template: str
     users: tuple[str, ...]

@@ -11,6 +11,7 @@ from millpond.cli.progress import transfer
 from millpond.engine import Engine
 from millpond.errors import ImageInUse
 from millpond.images.intake import Intake
+from millpond.images.source import booted_with
 from millpond.model.image import Image
 from millpond.model.sizes import format_size
 
@@ -23,10 +24,13 @@ Names = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+_ALGORITHMS = {"sha512": "SHA-512", "sha256": "SHA-256", "md5": "MD5"}
+
+
 @app.command("list")
 def list_(ctx: typer.Context, json: Json = False) -> None:
     """List all images."""
-    images = Engine.load(ctx.obj.config_files).catalogue.all()
+    images = Engine.load(ctx.obj.config_files).images.all()
     if json:
         print(as_json(images))
         return
@@ -37,7 +41,7 @@ def list_(ctx: typer.Context, json: Json = False) -> None:
 def show(ctx: typer.Context, image: Name, json: Json = False) -> None:
     """Show all that is known of an image, and which servers were made from it."""
     engine = Engine.load(ctx.obj.config_files)
-    show_image(engine, engine.catalogue.get(image), json)
+    show_image(engine, engine.images.get(image), json)
 
 
 @app.command()
@@ -59,20 +63,21 @@ def save(
 def remove(ctx: typer.Context, images: Names) -> None:
     """Remove images that no server and no other image needs, and their templates."""
     engine = Engine.load(ctx.obj.config_files)
-    found = [engine.catalogue.get(each) for each in images]
+    catalogue = Intake(engine.images_directory)
+    found = [catalogue.get(each) for each in images]
     going = {image.name for image in found}
     for image in found:
         servers = engine.image_users(image)
-        needing = tuple(each for each in engine.catalogue.booted_with(image) if each not in going)
+        needing = tuple(set(booted_with(catalogue.all(), image)) - going)
         if servers or needing:
             raise ImageInUse(image.name, servers, needing)
     for image in sorted(found, key=lambda each: not each.format.can_be_a_disk):  # kernels last
         engine.remove_templates(image)
-        engine.catalogue.remove(image)
+        catalogue.remove(image)
 
 
 def show_image(engine: Engine, image: Image, json: bool) -> None:
-    users, needing = engine.image_users(image), engine.catalogue.booted_with(image)
+    users, needing = engine.image_users(image), booted_with(engine.images.all(), image)
     if json:
         print(as_json({**asdict(image), "servers": users, "images": needing}))
         return
@@ -83,7 +88,7 @@ def show_image(engine: Engine, image: Image, json: bool) -> None:
             ("Format", image.format),
             ("Size", f"{format_size(image.size)} ({image.size} bytes)"),
             ("Disk", f"{format_size(image.virtual_size)} ({image.virtual_size} bytes)"),
-            ("SHA-512", image.digest),
+            (_ALGORITHMS.get(image.digest_algorithm, image.digest_algorithm), image.digest),
             ("Added", image.created),
             *((f"Property {key}", value) for key, value in sorted(image.properties.items())),
             ("Servers", ", ".join(users) or "none"),

@@ -56,7 +56,7 @@ def create(
     drive = GuestConfiguration.read(name, ssh_key or [], user_data)
     request = ServerRequest(
         name=name,
-        image=engine.catalogue.get(image),
+        image=engine.images.get(image),
         flavor=_flavor(engine.settings, flavor, vcpus, sizes),
         networks=tuple(filter(None, (parse_network(each) for each in network or ["user"]))),
         firmware=firmware,

@@ -9,6 +9,7 @@ import ssl
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
@@ -26,14 +27,90 @@ _REDIRECTS = 5
 _TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Of answers that may be long: within limits, and explained in our words."""
+
+    shown: str
+    """What is read, as people may see it."""
+    patience: Patience
+
+    @property
+    def timeout(self) -> tuple[float, float]:
+        return self.patience.connect_seconds, self.patience.read_seconds
+
+    def refusal(self, code: int) -> FetchFailed:
+        kind = FetchInterrupted if code in _TRANSIENT else FetchFailed
+        return kind(self.shown, f"its server answers {code}{_phrase(code)}")
+
+    def body(self, response: requests.Response, offset: int, size: int | None) -> Iterator[bytes]:
+        """The content of an answer, which begins at the offset and ends at the size."""
+        try:
+            for block in self._blocks(response):
+                offset += len(block)
+                yield block
+        except urllib3.exceptions.ProtocolError as error:
+            raise self._broken_off(offset, size) from error
+        if size is not None and offset != size:
+            raise self._broken_off(offset, size)
+
+    def _broken_off(self, offset: int, size: int | None) -> FetchInterrupted:
+        whole = f" of {format_size(size)}" if size else ""
+        return FetchInterrupted(self.shown, f"it broke off after {format_size(offset)}{whole}")
+
+    def _blocks(self, response: requests.Response) -> Iterator[bytes]:
+        ended = False
+        while not ended:
+            block = bytearray()
+            until = time.monotonic() + self.patience.read_seconds
+            while len(block) < BLOCK and not ended:
+                piece = response.raw.read1(BLOCK - len(block), decode_content=False)
+                block += piece
+                ended = not piece
+                if time.monotonic() > until and not ended:
+                    raise self._too_slow()
+            if block:
+                yield bytes(block)
+
+    def _too_slow(self) -> FetchInterrupted:
+        seconds = f"{self.patience.read_seconds:g} s"
+        reason = f"its server sent less than {format_size(BLOCK)} in {seconds}"
+        return FetchInterrupted(self.shown, reason)
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (
+            requests.exceptions.ConnectTimeout,
+            urllib3.exceptions.ConnectTimeoutError,
+        ) as error:
+            reason = f"no connection within {self.patience.connect_seconds:g} s"
+            raise FetchInterrupted(self.shown, reason) from error
+        except (requests.exceptions.ReadTimeout, urllib3.exceptions.ReadTimeoutError) as error:
+            reason = f"its server sent nothing for {self.patience.read_seconds:g} s"
+            raise FetchInterrupted(self.shown, reason) from error
+        except (requests.exceptions.SSLError, urllib3.exceptions.SSLError) as error:
+            raise FetchFailed(self.shown, _tls_reason(error)) from error
+        except (requests.exceptions.InvalidURL, UnicodeError) as error:
+            raise FetchFailed(self.shown, "this is no web address") from error
+        except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError) as error:
+            raise FetchInterrupted(self.shown, _reason(error)) from error
+
+
+def begins_at(response: requests.Response, offset: int) -> bool:
+    """Whether it is the part from there on."""
+    said = response.headers.get("Content-Range", "")
+    return response.status_code == 206 and re.match(rf"bytes {offset}-", said) is not None
+
+
 class Resource:
     """What is at a URL: one version of it, as its first answer names it."""
 
     def __init__(self, url: str, patience: Patience) -> None:
         self._parts = _checked(url)
-        self._patience = patience
+        self._reading = Reading(shown=_shown(self._parts), patience=patience)
         self._version: str | None = None
-        self.shown = _shown(self._parts)
         self.size: int | None = None
         """Known from the first answer on, if the server says it."""
 
@@ -45,15 +122,17 @@ class Resource:
     def chunks(self, offset: int) -> Iterator[bytes]:
         """The bytes from there on. Goes on with the version that was begun, or not at all."""
         if offset and not self._version:
-            raise CannotResume(self.shown, "its server does not say which version this is")
+            raise CannotResume(
+                self._reading.shown, "its server does not say which version this is"
+            )
         with (
-            self._explained(),
+            self._reading.explained(),
             requests.Session() as session,
             closing(self._answer(session, offset)) as response,
         ):
             if not offset:
                 self._note(response)
-            yield from self._body(response, offset)
+            yield from self._reading.body(response, offset, self.size)
 
     def _answer(self, session: requests.Session, offset: int) -> requests.Response:
         """The first answer that leads nowhere else."""
@@ -66,7 +145,7 @@ class Resource:
                 _without_user(at),
                 headers=headers,
                 auth=_auth(self._parts) if _origin(at) == _origin(self._parts) else None,
-                timeout=(self._patience.connect_seconds, self._patience.read_seconds),
+                timeout=self._reading.timeout,
                 allow_redirects=False,
                 stream=True,
             )
@@ -75,32 +154,29 @@ class Resource:
                 return response
             response.close()
             at = self._next(at, response.headers["Location"])
-        raise FetchFailed(self.shown, f"it leads on more than {_REDIRECTS} times")
+        raise FetchFailed(self._reading.shown, f"it leads on more than {_REDIRECTS} times")
 
     def _next(self, at: SplitResult, location: str) -> SplitResult:
         target = urlsplit(urljoin(at.geturl(), location))
         if target.scheme not in ("http", "https"):
-            raise FetchFailed(self.shown, "it leads to something that is no web address")
+            raise FetchFailed(self._reading.shown, "it leads to something that is no web address")
         if at.scheme == "https" and target.scheme == "http":
-            raise FetchFailed(self.shown, f"it leads to {_shown(target)}, which is not encrypted")
+            raise FetchFailed(
+                self._reading.shown, f"it leads to {_shown(target)}, which is not encrypted"
+            )
         return target
 
     def _refuse(self, response: requests.Response, offset: int) -> None:
         """Anything but the bytes that were asked for."""
         code = response.status_code
-        if code == (206 if offset else 200) and self._begins_at(response, offset):
+        if begins_at(response, offset) if offset else code == 200:
             return
         response.close()
         if offset and code in (200, 206, 412, 416):
-            raise CannotResume(self.shown, "its server cannot go on where it stopped")
+            raise CannotResume(self._reading.shown, "its server cannot go on where it stopped")
         if code in (404, 410):
-            raise NothingAtUrl(self.shown)
-        kind = FetchInterrupted if code in _TRANSIENT else FetchFailed
-        raise kind(self.shown, f"its server answers {code}{_phrase(code)}")
-
-    def _begins_at(self, response: requests.Response, offset: int) -> bool:
-        said = response.headers.get("Content-Range", "")
-        return not offset or re.match(rf"bytes {offset}-", said) is not None
+            raise NothingAtUrl(self._reading.shown)
+        raise self._reading.refusal(code)
 
     def _note(self, response: requests.Response) -> None:
         tag = response.headers.get("ETag", "")
@@ -109,59 +185,6 @@ class Resource:
         self._version = strong or response.headers.get("Last-Modified")
         length = response.headers.get("Content-Length", "")
         self.size = int(length) if length.isdecimal() else None
-
-    def _body(self, response: requests.Response, offset: int) -> Iterator[bytes]:
-        try:
-            for block in self._blocks(response):
-                offset += len(block)
-                yield block
-        except urllib3.exceptions.ProtocolError as error:
-            raise self._broken_off(offset) from error
-        if self.size is not None and offset != self.size:
-            raise self._broken_off(offset)
-
-    def _broken_off(self, offset: int) -> FetchInterrupted:
-        whole = f" of {format_size(self.size)}" if self.size else ""
-        return FetchInterrupted(self.shown, f"it broke off after {format_size(offset)}{whole}")
-
-    def _blocks(self, response: requests.Response) -> Iterator[bytes]:
-        ended = False
-        while not ended:
-            block = bytearray()
-            until = time.monotonic() + self._patience.read_seconds
-            while len(block) < BLOCK and not ended:
-                piece = response.raw.read1(BLOCK - len(block), decode_content=False)
-                block += piece
-                ended = not piece
-                if time.monotonic() > until and not ended:
-                    raise self._too_slow()
-            if block:
-                yield bytes(block)
-
-    def _too_slow(self) -> FetchInterrupted:
-        seconds = f"{self._patience.read_seconds:g} s"
-        reason = f"its server sent less than {format_size(BLOCK)} in {seconds}"
-        return FetchInterrupted(self.shown, reason)
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except (
-            requests.exceptions.ConnectTimeout,
-            urllib3.exceptions.ConnectTimeoutError,
-        ) as error:
-            reason = f"no connection within {self._patience.connect_seconds:g} s"
-            raise FetchInterrupted(self.shown, reason) from error
-        except (requests.exceptions.ReadTimeout, urllib3.exceptions.ReadTimeoutError) as error:
-            reason = f"its server sent nothing for {self._patience.read_seconds:g} s"
-            raise FetchInterrupted(self.shown, reason) from error
-        except (requests.exceptions.SSLError, urllib3.exceptions.SSLError) as error:
-            raise FetchFailed(self.shown, _tls_reason(error)) from error
-        except (requests.exceptions.InvalidURL, UnicodeError) as error:
-            raise FetchFailed(self.shown, "this is no web address") from error
-        except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError) as error:
-            raise FetchInterrupted(self.shown, _reason(error)) from error
 
 
 def _checked(url: str) -> SplitResult:
