@@ -123,8 +123,10 @@ def downloading(engine, spoil=None):
 
 
 def test_a_stream_is_received_and_converted(engine, image, millpond, micro_guest):
+    done = []
     native = downloading(engine).fetch_image(image, DiskFormat.QCOW2)
-    raw = downloading(engine).fetch_image(image, DiskFormat.RAW)
+    raw = downloading(engine).fetch_image(image, DiskFormat.RAW, done.append)
+    assert sum(done) == image.size
     assert (native.prepared, raw.prepared) == (Prepared.DOWNLOAD, Prepared.CONVERSION)
     assert (millpond.bases / raw.volume).read_bytes() == micro_guest.path.read_bytes()
 

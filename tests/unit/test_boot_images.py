@@ -65,7 +65,7 @@ def test_names_of_kernel_and_ramdisk_are_kept_as_ids(
     }
     assert booted_with(catalogue.all(), kernel) == ("root",)
     assert booted_with(catalogue.all(), ramdisk) == ("root",)
-    assert catalogue.booted_with(image) == ()
+    assert booted_with(catalogue.all(), image) == ()
 
 
 def test_a_kernel_alone_is_enough_and_every_disk_may_have_one(

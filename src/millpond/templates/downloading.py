@@ -125,7 +125,8 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
             qemu_img.convert(source, wanted.image.format.content, target, wanted.format)
         _verify(target, wanted)
         os.replace(target, self._publication.part(wanted))
-        wanted.progress(wanted.image.size)
+        if not wanted.digest:  # else all of it was told when it was received
+            wanted.progress(wanted.image.size)
         return replace(wanted, prepared=Prepared.CONVERSION)
 
     def _space(self, needed: int) -> AbstractContextManager[None]:
