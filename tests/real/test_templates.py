@@ -175,6 +175,14 @@ def test_a_stream_that_is_not_the_image_leaves_nothing(engine, image, millpond, 
     assert engine.templates.fetch_image(image, DiskFormat.QCOW2).prepared is Prepared.HARD_LINK
 
 
+def test_a_disk_of_another_size_than_its_source_says_is_refused(engine, image, millpond):
+    """The server's disk would have been planned too small for it."""
+    claimed = replace(image, virtual_size=image.virtual_size - MiB)
+    with pytest.raises(ImageRefused, match="and its source says"):
+        downloading(engine).fetch_image(claimed, DiskFormat.QCOW2)
+    assert os.listdir(millpond.bases) == []
+
+
 @pytest.mark.parametrize("kind", ["xfs", "btrfs"])
 def test_raw_disks_are_reflinks_where_the_file_system_has_them(
     millpond, make_filesystem, micro_guest, workdir, kind

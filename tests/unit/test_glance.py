@@ -1,8 +1,8 @@
 """A Glance that misbehaves: what it says of its images, and how it gives them."""
 
 import hashlib
-import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,39 +16,40 @@ from millpond.model.glance import GlanceAccess
 from millpond.model.image import Image
 from millpond.model.names import ImageId
 from millpond.model.transfer import Patience
+from tests.support.glance_pages import (
+    FILE,
+    ID,
+    offer_content,
+    offer_description,
+    offer_versions,
+)
 from tests.support.image_files import MiB, raw_file
 from tests.support.loopback import ADDRESS
 from tests.support.web import Answer, Web, serving
 
-ID = ImageId("5a3c1f60-0d1e-4c3b-9c77-0f1f4f2a9b11")
-FILE = f"/v2/images/{ID}/file"
+ACCESS = GlanceAccess(
+    cloud="",
+    auth_type="",
+    auth={},
+    endpoint_override="",
+    region_name="",
+    cafile="",
+    insecure=False,
+    patience=Patience(connect_seconds=1, read_seconds=1, retries=1),
+)
 
 
 @pytest.fixture
 def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
     monkeypatch.setenv("NO_PROXY", ADDRESS)
     with serving() as web:
-        link = {"rel": "self", "href": web.url("/v2/")}
-        versions = {"versions": [{"id": "v2.9", "status": "CURRENT", "links": [link]}]}
-        for path in ("", "/"):
-            web.offer(path, json.dumps(versions).encode())
+        offer_versions(web)
         yield web
 
 
 @pytest.fixture
 def source(web: Web) -> Glance:
-    return Glance(
-        GlanceAccess(
-            cloud="",
-            auth_type="none",
-            auth={},
-            endpoint_override=web.url(""),
-            region_name="",
-            cafile="",
-            insecure=False,
-            patience=Patience(connect_seconds=1, read_seconds=1, retries=1),
-        )
-    )
+    return Glance(replace(ACCESS, auth_type="none", endpoint_override=web.url("")))
 
 
 @pytest.fixture
@@ -56,32 +57,24 @@ def content(tmp_path: Path) -> bytes:
     return raw_file(tmp_path).read_bytes()
 
 
-def offer(web: Web, content: bytes, *answers: Answer, usual: Answer | None = None) -> None:
-    # Glance states no version of the bytes, which never change.
-    web.offer(FILE, content, *answers, usual=usual or Answer(etag=None))
-
-
-def describe(web: Web, content: bytes, **said: Any) -> None:
-    usual = {
-        "id": ID,
-        "name": "guest",
-        "status": "active",
-        "disk_format": "raw",
-        "container_format": "bare",
-        "size": len(content),
-        "virtual_size": len(content),
-        "os_hash_algo": "sha512",
-        "os_hash_value": hashlib.sha512(content).hexdigest(),
-        "checksum": hashlib.md5(content, usedforsecurity=False).hexdigest(),
-        "created_at": "2026-11-15T12:00:00Z",
-    }
-    web.offer(f"/v2/images/{ID}", json.dumps(usual | said).encode())
-
-
 def received(source: Glance, target: Path) -> Image:
-    image = source.describe(ID)
+    image = source.describe(ImageId(ID))
     receive(source.open(image), target, image.format, image.name)
     return image
+
+
+def test_clouds_yaml_leads_there(
+    web: Web, source: Glance, content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "clouds.yaml").write_text(
+        f"clouds: {{mine: {{auth_type: none, image_endpoint_override: '{web.url('')}'}}}}"
+    )
+    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "clouds.yaml"))
+    offer_description(web, content)
+    elsewhere = replace(ACCESS, cloud="mine")
+    assert Glance(elsewhere).describe(ImageId(ID)) == source.describe(ImageId(ID))
+    with pytest.raises(FetchFailed, match="do not lead there"):
+        Glance(replace(ACCESS, cloud="another")).describe(ImageId(ID))
 
 
 # How it gives them
@@ -90,8 +83,8 @@ def received(source: Glance, target: Path) -> Image:
 def test_what_broke_off_is_gone_on_with(
     web: Web, source: Glance, content: bytes, tmp_path: Path
 ) -> None:
-    describe(web, content)
-    offer(web, content, Answer(etag=None, truncate=MiB))
+    offer_description(web, content)
+    offer_content(web, content, Answer(etag=None, truncate=MiB))
     received(source, tmp_path / "part")
     assert (tmp_path / "part").read_bytes() == content
     assert [each.range for each in web.seen if each.path == FILE] == [None, f"bytes={MiB}-"]
@@ -102,8 +95,8 @@ def test_what_broke_off_is_gone_on_with(
 def test_a_glance_that_recovers_is_asked_again(
     web: Web, source: Glance, content: bytes, tmp_path: Path, fault: Answer
 ) -> None:
-    describe(web, content)
-    offer(web, content, fault)
+    offer_description(web, content)
+    offer_content(web, content, fault)
     received(source, tmp_path / "part")
     assert (tmp_path / "part").read_bytes() == content
 
@@ -111,9 +104,9 @@ def test_a_glance_that_recovers_is_asked_again(
 def test_without_ranges_it_is_begun_again(
     web: Web, source: Glance, content: bytes, tmp_path: Path
 ) -> None:
-    describe(web, content)
+    offer_description(web, content)
     plain = Answer(etag=None, ranges=False)
-    offer(web, content, Answer(truncate=MiB, content=b"\1" * len(content)), usual=plain)
+    offer_content(web, content, Answer(truncate=MiB, content=b"\1" * len(content)), usual=plain)
     received(source, tmp_path / "part")
     assert (tmp_path / "part").read_bytes() == content
 
@@ -131,8 +124,8 @@ def test_without_ranges_it_is_begun_again(
 def test_what_never_gets_better_is_an_error_in_the_end(
     web: Web, source: Glance, content: bytes, tmp_path: Path, usual: Answer, sentence: str
 ) -> None:
-    describe(web, content)
-    offer(web, content, usual=usual)
+    offer_description(web, content)
+    offer_content(web, content, usual=usual)
     with pytest.raises(FetchInterrupted, match=f"image {ID} of Glance: {sentence}"):
         received(source, tmp_path / "part")
     assert not (tmp_path / "part").exists()
@@ -143,10 +136,10 @@ def test_bytes_that_belie_their_digest_are_refused(
     web: Web, source: Glance, content: bytes, tmp_path: Path, algorithm: str
 ) -> None:
     value = hashlib.new(algorithm, content).hexdigest()
-    describe(web, content, os_hash_algo=algorithm, os_hash_value=value)
-    offer(web, content)
+    offer_description(web, content, os_hash_algo=algorithm, os_hash_value=value)
+    offer_content(web, content)
     assert received(source, tmp_path / "part").digest == value
-    offer(web, content[:-1] + b"X")
+    offer_content(web, content[:-1] + b"X")
     with pytest.raises(ImageRefused, match=f"its {algorithm} is not the one that was stated"):
         received(source, tmp_path / "other")
     assert not (tmp_path / "other").exists()
@@ -156,13 +149,13 @@ def test_bytes_that_belie_their_digest_are_refused(
 
 
 def test_an_old_image_has_an_old_digest(web: Web, source: Glance, content: bytes) -> None:
-    describe(web, content, os_hash_algo=None, os_hash_value=None)
-    assert source.describe(ID).digest_algorithm == "md5"
+    offer_description(web, content, os_hash_algo=None, os_hash_value=None)
+    assert source.describe(ImageId(ID)).digest_algorithm == "md5"
 
 
 def test_a_raw_image_is_as_large_as_its_file(web: Web, source: Glance, content: bytes) -> None:
-    describe(web, content, virtual_size=None)
-    assert source.describe(ID).virtual_size == len(content)
+    offer_description(web, content, virtual_size=None)
+    assert source.describe(ImageId(ID)).virtual_size == len(content)
 
 
 @pytest.mark.parametrize(
@@ -178,26 +171,28 @@ def test_a_raw_image_is_as_large_as_its_file(web: Web, source: Glance, content: 
 def test_what_cannot_be_trusted_is_refused(
     web: Web, source: Glance, content: bytes, said: dict[str, Any], sentence: str
 ) -> None:
-    describe(web, content, **said)
+    offer_description(web, content, **said)
     with pytest.raises(ImageRefused, match=sentence):
-        source.describe(ID)
+        source.describe(ImageId(ID))
 
 
 def test_properties_are_the_disks_alone(web: Web, source: Glance, content: bytes) -> None:
-    describe(web, content, hw_disk_bus="scsi", os_hidden=False, stores="a", mine="b")
-    image = source.describe(ID)
+    offer_description(web, content, hw_disk_bus="scsi", os_hidden=False, stores="a", mine="b")
+    image = source.describe(ImageId(ID))
     assert image.properties == {"hw_disk_bus": "scsi", "mine": "b"}
     assert (image.name, image.format) == ("guest", ImageFormat.RAW)
 
 
 def test_locations_are_what_glance_shows(web: Web, source: Glance, content: bytes) -> None:
     url = "cinder://volumes/5a3c1f60"
-    describe(web, content)
-    image = source.describe(ID)
+    offer_description(web, content)
+    image = source.describe(ImageId(ID))
     assert source.locations(image) == ()
-    describe(web, content, direct_url=url)
+    offer_description(web, content, direct_url=url)
     assert source.locations(image) == (url,)
-    describe(web, content, direct_url=url, locations=[{"url": url}, {"url": "rbd://a/b/c/d"}])
+    offer_description(
+        web, content, direct_url=url, locations=[{"url": url}, {"url": "rbd://a/b/c/d"}]
+    )
     assert source.locations(image) == (url, "rbd://a/b/c/d")
 
 
@@ -214,4 +209,4 @@ def test_a_refusal_is_said(
 ) -> None:
     web.offer(f"/v2/images/{ID}", b"", usual=Answer(status=status))
     with pytest.raises(kind, match=sentence):
-        source.describe(ID)
+        source.describe(ImageId(ID))
