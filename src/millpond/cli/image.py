@@ -68,7 +68,7 @@ def remove(ctx: typer.Context, images: Names) -> None:
     going = {image.name for image in found}
     for image in found:
         servers = engine.image_users(image)
-        needing = tuple(set(booted_with(catalogue.all(), image)) - going)
+        needing = tuple(n for n in booted_with(catalogue.all(), image) if n not in going)
         if servers or needing:
             raise ImageInUse(image.name, servers, needing)
     for image in sorted(found, key=lambda each: not each.format.can_be_a_disk):  # kernels last
