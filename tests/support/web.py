@@ -36,6 +36,8 @@ class Answer:
     chunked: bool = False
     """Without a length."""
     redirect: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    """Besides."""
     range_lie: bool = False
     """206, but from the first byte on."""
 
@@ -63,6 +65,7 @@ class Web:
         self.seen: list[Seen] = []
         self.sent: dict[str, int] = defaultdict(int)
         """Bytes of content, by path."""
+        self.posted: list[bytes] = []
         self.closing = threading.Event()
         self._scheme = scheme
         self.server = ThreadingHTTPServer(
@@ -94,6 +97,11 @@ class _Handler(BaseHTTPRequestHandler):
     def end_headers(self) -> None:
         self.send_header("Connection", "close")
         super().end_headers()
+
+    def do_POST(self) -> None:
+        length = int(self.headers["Content-Length"])
+        self.web.posted.append(self.rfile.read(length))
+        self.do_GET()
 
     def do_GET(self) -> None:
         self.close_connection = True
@@ -129,7 +137,8 @@ class _Handler(BaseHTTPRequestHandler):
         if start and not answer.range_lie:
             last = len(content) - 1
             self.send_header("Content-Range", f"bytes {start}-{last}/{len(content)}")
-        for name, value in (("ETag", answer.etag), ("Last-Modified", answer.modified)):
+        versions = (("ETag", answer.etag), ("Last-Modified", answer.modified))
+        for name, value in (*versions, *answer.headers):
             if value:
                 self.send_header(name, value)
         body = content if answer.range_lie else content[start:]
