@@ -20,9 +20,10 @@ from millpond.compute import virtualization
 from millpond.compute.block_jobs import BlockJobs
 from millpond.compute.domains import Domains
 from millpond.compute.host import Host
-from millpond.config import Settings, VirtTypeOption
-from millpond.errors import Ambiguous, PoolNotFound, ServerNotFound
+from millpond.config import ImageSourceOption, Settings, VirtTypeOption
+from millpond.errors import Ambiguous, PoolNotFound, ServerNotFound, Unsupported
 from millpond.images.catalogue import Catalogue
+from millpond.images.source import Library
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
 from millpond.model.layer import CephAccess
@@ -61,11 +62,35 @@ class Engine:
 
     @cached_property
     def catalogue(self) -> Catalogue:
-        return Catalogue(self.images_directory)
+        """This machine's own images."""
+        return Catalogue(self._own_images)
 
     @property
     def images_directory(self) -> Path:
+        """Where images are added and removed: not if they come from elsewhere."""
+        source = self.settings.image_source
+        if source is not ImageSourceOption.CATALOGUE:
+            advised = f"use the tools of {source.capitalize()}, or set image_source = catalogue"
+            raise Unsupported("this", f"image_source = {source}", advised)
+        return self._own_images
+
+    @property
+    def _own_images(self) -> Path:
         return self.settings.state_path / "images"
+
+    @cached_property
+    def images(self) -> Library:
+        """Where servers' images come from."""
+        if self.settings.image_source is ImageSourceOption.CATALOGUE:
+            return self.catalogue
+        manager: Any = stevedore.DriverManager(
+            "millpond.image_sources",
+            self.settings.image_source,
+            invoke_on_load=True,
+            invoke_args=(self.settings.glance,),
+        )
+        source: Library = manager.driver
+        return source
 
     @cached_property
     def libvirtd(self) -> Libvirtd:
@@ -123,7 +148,7 @@ class Engine:
     def templates(self) -> BaseTemplateImagehandler:
         workshop = Workshop(
             store=self.template_store,
-            images=self.catalogue,
+            images=self.images,
             users=self.template_users,
             watch=self._watch,
         )
@@ -158,7 +183,7 @@ class Engine:
             domains=self.domains,
             block_jobs=BlockJobs(self.libvirtd),
             records=self.records,
-            images=self.catalogue,
+            images=self.images,
             templates=self.templates,
             blanks=BlankTemplates(
                 self.template_store, self.settings.default_ephemeral_format, self._watch

@@ -104,6 +104,13 @@ class FileNotReadable(NotFound):
 
 
 @dataclass(eq=False)
+class NothingAtUrl(NotFound):
+    url: str
+    message = "there is nothing at {self.url}"
+    hint = "check the address with who published it"
+
+
+@dataclass(eq=False)
 class ServerNotFound(NotFound):
     server: str
     message = "there is no server {self.server!r}"
@@ -200,6 +207,14 @@ class ImageInUse(Conflict):
     @property
     def listed(self) -> str:
         return ", ".join([*self.servers, *(f"image {each!r}" for each in self.images)])
+
+
+@dataclass(eq=False)
+class ImageNotActive(Conflict):
+    image: str
+    status: str
+    message = "image {self.image!r} cannot be used now: its status in Glance is {self.status!r}"
+    hint = "'openstack image show {self.image}' tells more; it must be 'active'"
 
 
 @dataclass(eq=False)
@@ -525,3 +540,26 @@ class NewerRecord(StateProblem):
         "(schema {self.schema}, known {self.known})"
     )
     hint = "use that version of Millpond again"
+
+
+# 9: what is fetched from elsewhere does not come
+
+
+@dataclass(eq=False)
+class FetchFailed(MillpondError):
+    url: str
+    """Without credentials: what is shown and logged."""
+    reason: str
+    message = "cannot fetch {self.url}: {self.reason}"
+    hint = "check the address, and from this host its network, proxy and certificates"
+    exit_code = 9
+
+
+class FetchInterrupted(FetchFailed):
+    """Another try may go better."""
+
+    hint = "try again later; [http] in the configuration says how long and how often to try"
+
+
+class CannotResume(FetchInterrupted):
+    """What was fetched so far is of no use: begin again."""

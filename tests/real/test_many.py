@@ -12,7 +12,16 @@ from millpond.compute.request import ServerRequest
 from millpond.model.flavor import Flavor
 from millpond.model.formats import DiskFormat
 from millpond.model.sizes import MiB
+from tests.support.glance_pages import (
+    FILE,
+    ID,
+    offer_content,
+    offer_description,
+    offer_versions,
+)
+from tests.support.loopback import ADDRESS
 from tests.support.millpond import converted
+from tests.support.web import Answer, serving
 
 SERVERS = 100
 AT_A_TIME = 16
@@ -109,3 +118,54 @@ def test_threads_that_want_one_template_get_the_same(millpond, micro_guest, work
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: handler.fetch_image(image, DiskFormat.RAW), range(16)))
     assert len(set(found)) == 1
+
+
+@pytest.fixture
+def glance(millpond, micro_guest, monkeypatch):
+    """One image, uncached, at a server that counts what it sends."""
+    monkeypatch.setenv("NO_PROXY", ADDRESS)
+    content = micro_guest.path.read_bytes()
+    with serving() as web:
+        offer_versions(web)
+        offer_description(web, content)
+        offer_content(web, content, Answer(etag=None, truncate=len(content) // 2))
+        millpond.configure(
+            f"[glance]\nauth_type = none\nendpoint_override = {web.url('')}",
+            default="image_source = glance",
+        )
+        yield web
+
+
+def by_processes(millpond, count):
+    words = ("server", "create", "--image", ID, "--memory", "16M")
+    with ThreadPoolExecutor(count) as pool:
+        done = list(pool.map(lambda n: millpond.run(*words, f"s{n}", seconds=500), range(count)))
+    assert [each.stderr for each in done] == [""] * count
+
+
+def by_threads(millpond, count):
+    engine = millpond.engine()
+    host, image, flavor = engine.host, engine.images.get(ID), Flavor(memory=16 * MiB)
+
+    def create(number):
+        spawn.create(host, ServerRequest(name=f"s{number}", image=image, flavor=flavor))
+
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(create, range(count)))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("create", [by_processes, by_threads])
+@pytest.mark.parametrize("count", [4, pytest.param(32, marks=pytest.mark.full)])
+def test_many_servers_of_an_uncached_image_take_one_download(
+    millpond, glance, micro_guest, create, count
+):
+    """In two parts, because the first one broke off."""
+    create(millpond, count)
+    servers = millpond.json("server", "list")
+    assert len(servers) == count
+    for each in servers:
+        assert micro_guest.marker in millpond.wait_for_console(each["id"], "READY")
+    assert len([each for each in glance.seen if each.path == FILE]) == 2
+    assert glance.sent[FILE] <= micro_guest.path.stat().st_size
+    assert len(list(millpond.bases.iterdir())) == 1

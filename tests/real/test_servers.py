@@ -296,7 +296,7 @@ def test_help_and_list_are_quick_and_load_nothing_that_they_do_not_need(millpond
         text=True,
         check=True,
     ).stderr
-    for module in ("placement", "openstack", "os_brick", "oslo_utils.imageutils"):
+    for module in ("placement", "openstack", "os_brick", "oslo_utils.imageutils", "requests"):
         assert not re.search(rf"\| +{module}\b", trace), f"{module} was loaded"
 
 

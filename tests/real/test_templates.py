@@ -2,6 +2,7 @@
 
 import os
 import stat
+from dataclasses import replace
 
 import pytest
 
@@ -107,8 +108,9 @@ class Stream:
     def local_file(self, _image):
         return None
 
-    def chunks(self, image):
-        return self._spoil(self._catalogue.chunks(image))
+    def open(self, image):
+        stream = self._catalogue.open(image)
+        return replace(stream, chunks=lambda offset: self._spoil(stream.chunks(offset)))
 
 
 def downloading(engine, spoil=None):
@@ -121,10 +123,32 @@ def downloading(engine, spoil=None):
 
 
 def test_a_stream_is_received_and_converted(engine, image, millpond, micro_guest):
+    done = []
     native = downloading(engine).fetch_image(image, DiskFormat.QCOW2)
-    raw = downloading(engine).fetch_image(image, DiskFormat.RAW)
+    raw = downloading(engine).fetch_image(image, DiskFormat.RAW, done.append)
+    assert sum(done) == image.size
     assert (native.prepared, raw.prepared) == (Prepared.DOWNLOAD, Prepared.CONVERSION)
     assert (millpond.bases / raw.volume).read_bytes() == micro_guest.path.read_bytes()
+
+
+def test_a_format_that_is_kept_is_written_once(millpond, make_filesystem, micro_guest, workdir):
+    """B45, counted by the kernel on the device beneath."""
+    where = make_filesystem("ext4", 512 * MiB)
+    millpond.configure(
+        f"base_images_pool_path = {where.path}/_base\ndisks_pool_path = {where.path}/disks"
+    )
+    big = workdir / "big.raw"
+    big.write_bytes(micro_guest.path.read_bytes() + os.urandom(128 * MiB))
+    millpond.ok("image", "add", big)
+    engine = millpond.engine()
+    image = engine.catalogue.get("big")
+    handler = downloading(engine)
+    os.sync()
+    before = where.bytes_written()
+    template = handler.fetch_image(image, DiskFormat.RAW)
+    os.sync()
+    assert template.prepared is Prepared.DOWNLOAD
+    assert 128 * MiB <= where.bytes_written() - before <= 1.02 * image.size
 
 
 def shortened(chunks):
@@ -149,6 +173,14 @@ def test_a_stream_that_is_not_the_image_leaves_nothing(engine, image, millpond, 
     beside = millpond.bases.with_name("_base.millpond")
     assert [path for path in beside.rglob("*") if path.is_file()] == []
     assert engine.templates.fetch_image(image, DiskFormat.QCOW2).prepared is Prepared.HARD_LINK
+
+
+def test_a_disk_of_another_size_than_its_source_says_is_refused(engine, image, millpond):
+    """The server's disk would have been planned too small for it."""
+    claimed = replace(image, virtual_size=image.virtual_size - MiB)
+    with pytest.raises(ImageRefused, match="and its source says"):
+        downloading(engine).fetch_image(claimed, DiskFormat.QCOW2)
+    assert os.listdir(millpond.bases) == []
 
 
 @pytest.mark.parametrize("kind", ["xfs", "btrfs"])

@@ -12,6 +12,7 @@ from millpond.compute.explain import explain
 from millpond.errors import BadOption, ImageInUse, ImageNotFound, Unsupported
 from millpond.images.boot_images import find_boot_images
 from millpond.images.intake import Intake
+from millpond.images.source import booted_with
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import template_name
@@ -62,8 +63,9 @@ def test_names_of_kernel_and_ramdisk_are_kept_as_ids(
         "ramdisk_id": ramdisk.id,
         "os_command_line": "quiet",
     }
-    assert catalogue.booted_with(kernel) == catalogue.booted_with(ramdisk) == ("root",)
-    assert catalogue.booted_with(image) == ()
+    assert booted_with(catalogue.all(), kernel) == ("root",)
+    assert booted_with(catalogue.all(), ramdisk) == ("root",)
+    assert booted_with(catalogue.all(), image) == ()
 
 
 def test_a_kernel_alone_is_enough_and_every_disk_may_have_one(

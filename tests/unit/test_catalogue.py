@@ -99,7 +99,9 @@ def test_the_content_is_read_only_and_under_its_digest(
     assert blob == directory / "blobs" / image.digest
     assert stat.S_IMODE(blob.stat().st_mode) == 0o444
     assert blob.stat().st_uid == os.geteuid()
-    assert blob.read_bytes() == b"".join(catalogue.chunks(image)) == disk.read_bytes()
+    assert blob.read_bytes() == disk.read_bytes()
+    assert b"".join(catalogue.open(image).chunks(MiB)) == disk.read_bytes()[MiB:]
+    assert catalogue.locations(image) == (blob.as_uri(),)
     assert left_in(directory) == files_of(image)
 
 

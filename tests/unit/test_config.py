@@ -12,7 +12,7 @@ from millpond import config
 from millpond.backends.selection import ImagesType
 from millpond.cli.config import app
 from millpond.cli.invocation import Invocation
-from millpond.config import DirectoryPool, Settings, VirtTypeOption
+from millpond.config import DirectoryPool, ImageSourceOption, Settings, VirtTypeOption
 from millpond.errors import BadConfiguration, BadInput
 from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, ImageFormat
@@ -160,6 +160,31 @@ def test_b33_the_two_names_may_not_contradict_each_other(write: Write) -> None:
 
 
 # Pools
+
+
+def test_glance_is_found_as_in_nova_conf(write: Write) -> None:
+    settings = loaded(
+        write("""
+[DEFAULT]
+image_source = glance
+[http]
+read_timeout = 7
+[glance]
+auth_type = password
+auth_url = http://keystone/
+username = millpond
+num_retries = 5
+""")
+    )
+    assert settings.image_source is ImageSourceOption.GLANCE
+    assert settings.glance.auth == {"auth_url": "http://keystone/", "username": "millpond"}
+    assert (settings.glance.patience.read_seconds, settings.glance.patience.retries) == (7, 5)
+    assert (settings.http.retries, settings.http.connect_seconds) == (3, 10)
+
+
+def test_glance_is_in_one_place(write: Write) -> None:
+    found = problems(write("[glance]\ncloud = mine\nendpoint_override = http://glance/\n"))
+    assert list(found) == ["[glance] cloud"]
 
 
 def test_b17_a_disks_name_chooses_its_pool_the_most_exact_first(write: Write) -> None:
@@ -424,6 +449,18 @@ remove_unused_resized_minimum_age_seconds = 3600
 weight_classes = all
 [placement]
 auth_url = http://keystone/
+[glance]
+api_servers = http://glance/
+auth_type = password
+project_domain_id = default
+certfile = /etc/nova/certificate.pem
+rbd_user = glance
+rbd_connect_timeout = 5
+verify_glance_signatures = true
+default_trusted_certificate_ids = 1
+service_type = image
+valid_interfaces = internal
+connect_retry_delay = 1
 """
 
 

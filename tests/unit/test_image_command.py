@@ -1,5 +1,6 @@
 """millpond image …, as a person and as a script see it."""
 
+import hashlib
 import json
 import os
 import pty
@@ -7,14 +8,16 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.image_files import MiB, converted, qemu_img, raw_file
+from tests.support.image_files import KiB, MiB, converted, qemu_img, raw_file
+from tests.support.loopback import ADDRESS
 from tests.support.waiting import wait_for
+from tests.support.web import Answer, Web, serving
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -73,6 +76,78 @@ def test_standard_input_can_be_added(image: Run, tmp_path: Path) -> None:
 
     assert added.returncode == 0
     assert "guest" in image("list").stdout
+
+
+@pytest.fixture
+def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+    monkeypatch.setenv("NO_PROXY", ADDRESS)
+    with serving() as web:
+        yield web
+
+
+def test_a_url_can_be_added(image: Run, web: Web, tmp_path: Path) -> None:
+    content = converted(raw_file(tmp_path), "qcow2").read_bytes()
+    url = web.offer("/releases/debian-12.qcow2", content, Answer(truncate=KiB))
+    stated = f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+    added = json.loads(image("add", url + "?key=1", "--digest", stated, "--json").stdout)
+
+    assert (added["name"], added["format"]) == ("debian-12", "qcow2")
+    assert added["digest"] == hashlib.sha512(content).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "code", "sentence", "hint"),
+    [
+        ("/gone.raw", (), 3, "there is nothing at http://", "check the address"),
+        ("/busy.raw", (), 9, "its server answers 503 (Service Unavailable)", "[http]"),
+        (
+            "/disk.raw",
+            ("--digest", f"sha256:{'0' * 64}"),
+            5,
+            "its sha256 is not",
+            "fetch it again",
+        ),
+        ("/disk.raw", ("--digest", "12"), 2, "'12' is not an algorithm", "sha256:…"),
+        ("/disk", (), 2, "the name 'disk' does not say which format", "--disk-format"),
+        ("/", ("--disk-format", "raw"), 2, "'' cannot be the name", "letter"),
+    ],
+)
+def test_a_url_that_gives_no_image_gets_one_sentence_and_a_hint(
+    image: Run,
+    web: Web,
+    tmp_path: Path,
+    path: str,
+    more: tuple[str, ...],
+    code: int,
+    sentence: str,
+    hint: str,
+) -> None:
+    with (tmp_path / "millpond.conf").open("a") as config:
+        config.write("[http]\nretries = 1\n")
+    web.offer("/disk.raw", raw_file(tmp_path).read_bytes())
+    web.offer("/busy.raw", b"", usual=Answer(status=503))
+
+    done = image("add", web.url(path).replace("http://", "http://me:hidden@"), *more)
+
+    first, second = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (code, "")
+    assert sentence in first
+    assert hint in second
+    assert "hidden" not in done.stderr
+    assert not [each for each in (tmp_path / "state").rglob("*-*") if each.is_file()]
+
+
+def test_the_most_talkative_log_has_no_credentials(
+    words: list[str], web: Web, tmp_path: Path
+) -> None:
+    url = web.offer("/disk.raw", raw_file(tmp_path).read_bytes(), Answer(status=503))
+    address = url.replace("http://", "http://me:hidden@") + "?key=concealed"
+    called = [*words[:-1], "-vv", words[-1], "add", address]
+    done = subprocess.run(called, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert "trying again" in done.stderr
+    assert not re.search("hidden|concealed", done.stderr)
 
 
 def test_a_terminal_sees_progress(words: list[str], tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import os
 import random
 import struct
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from millpond.errors import FileNotReadable, ImageRefused
 from millpond.images.receive import Received, receive, receive_file
+from millpond.images.source import Stream
 from millpond.model.formats import ImageFormat
 from tests.support.image_files import (
     KiB,
@@ -40,8 +41,12 @@ def pieces(content: bytes, size: int) -> Iterator[bytes]:
         yield content[start : start + size]
 
 
+def once(chunks: Iterable[bytes]) -> Stream:
+    return Stream(chunks=lambda _offset: chunks)
+
+
 def take(content: bytes, target: Path, size: int = MiB) -> Received:
-    return receive(pieces(content, size), target, ImageFormat.RAW, "guest")
+    return receive(once(pieces(content, size)), target, ImageFormat.RAW, "guest")
 
 
 def allocated(path: Path) -> int:
@@ -58,7 +63,7 @@ def test_every_format_arrives_unchanged(
         content = source.read_bytes()
         done: list[int] = []
         target = tmp_path / f"{format}-stream"
-        received = receive(pieces(content, MiB), target, format, "guest", done.append)
+        received = receive(once(pieces(content, MiB)), target, format, "guest", done.append)
         again = receive_file(source, tmp_path / f"{format}-file", format, "guest")
 
         assert received == again
@@ -146,7 +151,7 @@ def test_a_mislabelled_stream_is_stopped_at_once(tmp_path: Path) -> None:
             yield b"QFI\xfb".ljust(MiB, b"\0")
 
     with pytest.raises(ImageRefused):
-        receive(endless(), tmp_path / "disk", ImageFormat.RAW, "guest")
+        receive(once(endless()), tmp_path / "disk", ImageFormat.RAW, "guest")
 
     assert len(taken) == 1
 
@@ -162,7 +167,7 @@ def test_a_stream_that_breaks_leaves_nothing_behind(
         raise error
 
     with pytest.raises(error):
-        receive(broken(), target, ImageFormat.RAW, "guest")
+        receive(once(broken()), target, ImageFormat.RAW, "guest")
 
     assert not target.exists()
 
@@ -264,7 +269,7 @@ def test_a_footer_that_contradicts_its_header_is_refused(tmp_path: Path) -> None
     struct.pack_into("<Q", content, len(content) - 1024 + 12, 2**40)
 
     with pytest.raises(ImageRefused, match="damaged"):
-        receive([bytes(content)], tmp_path / "received", ImageFormat.VMDK, "guest")
+        receive(once([bytes(content)]), tmp_path / "received", ImageFormat.VMDK, "guest")
 
 
 def _vhdx_metadata(content: bytes) -> int:
@@ -302,7 +307,7 @@ def test_a_table_that_is_shorter_than_it_says_is_damaged(tmp_path: Path) -> None
     struct.pack_into("<I", content, regions + 8, 3)
 
     with pytest.raises(ImageRefused, match="its header is damaged"):
-        receive([bytes(content)], tmp_path / "received", ImageFormat.VHDX, "guest")
+        receive(once([bytes(content)]), tmp_path / "received", ImageFormat.VHDX, "guest")
 
 
 @given(
@@ -326,7 +331,7 @@ def test_a_damaged_file_is_received_or_refused_and_nothing_else(
         content[start : start + len(change)] = change
     target = tmp_path_factory.mktemp("received") / "image"
     try:
-        receive([bytes(content)], target, format, "guest")
+        receive(once([bytes(content)]), target, format, "guest")
     except ImageRefused:
         assert not target.exists()
     else:

@@ -18,8 +18,8 @@ def command(
 ) -> None:
     """Say what would become of an image on this host, and why. Nothing is made."""
     engine = Engine.load(ctx.obj.config_files)
-    found = engine.catalogue.get(image)
-    boot = find_boot_images(found.format, found.properties, engine.catalogue.get)
+    found = engine.images.get(image)
+    boot = find_boot_images(found.format, found.properties, engine.images.get)
     selection = engine.settings.libvirt.selection
     explanation = explain(found, boot, selection, engine.is_prepared)
     print(as_json(explanation)) if json else _show(explanation)

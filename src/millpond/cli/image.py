@@ -1,6 +1,5 @@
 """millpond image …"""
 
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,9 +9,9 @@ import typer
 from millpond.cli.output import as_json, details, table
 from millpond.cli.progress import transfer
 from millpond.engine import Engine
-from millpond.errors import BadOption, ImageInUse
+from millpond.errors import ImageInUse
 from millpond.images.intake import Intake
-from millpond.model.formats import ImageFormat
+from millpond.images.source import booted_with
 from millpond.model.image import Image
 from millpond.model.sizes import format_size
 
@@ -25,40 +24,13 @@ Names = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-@app.command()
-def add(
-    ctx: typer.Context,
-    file: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="Or a ploop directory; '-' reads standard input."),
-    ],
-    name: Annotated[str, typer.Option(help="Default: the file's name.")] = "",
-    disk_format: Annotated[
-        ImageFormat | None, typer.Option(help="Default: what the file's suffix says.")
-    ] = None,
-    properties: Annotated[
-        list[str] | None,
-        typer.Option("--property", metavar="KEY=VALUE", help="As Glance names it; repeatable."),
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Add an image from a file, once its content has been inspected."""
-    engine = Engine.load(ctx.obj.config_files)
-    with transfer(f"adding {name or file.name}", _length(file)) as progress:
-        image = Intake(engine.images_directory).add(
-            file,
-            name=name or None,
-            format=disk_format,
-            properties=dict(_property(each) for each in properties or ()),
-            progress=progress,
-        )
-    _show(engine, image, json)
+_ALGORITHMS = {"sha512": "SHA-512", "sha256": "SHA-256", "md5": "MD5"}
 
 
 @app.command("list")
 def list_(ctx: typer.Context, json: Json = False) -> None:
     """List all images."""
-    images = Engine.load(ctx.obj.config_files).catalogue.all()
+    images = Engine.load(ctx.obj.config_files).images.all()
     if json:
         print(as_json(images))
         return
@@ -69,7 +41,7 @@ def list_(ctx: typer.Context, json: Json = False) -> None:
 def show(ctx: typer.Context, image: Name, json: Json = False) -> None:
     """Show all that is known of an image, and which servers were made from it."""
     engine = Engine.load(ctx.obj.config_files)
-    _show(engine, engine.catalogue.get(image), json)
+    show_image(engine, engine.images.get(image), json)
 
 
 @app.command()
@@ -82,7 +54,7 @@ def save(
     """Save a copy of an image, in the format that it was added in."""
     intake = Intake(Engine.load(ctx.obj.config_files).images_directory)
     found = intake.get(image)
-    with transfer(f"saving {found.name}", found.size) as progress:
+    with transfer(f"saving {found.name}", lambda: found.size) as progress:
         saved = intake.save(found, file, force=force, progress=progress)
     print(saved)
 
@@ -91,20 +63,21 @@ def save(
 def remove(ctx: typer.Context, images: Names) -> None:
     """Remove images that no server and no other image needs, and their templates."""
     engine = Engine.load(ctx.obj.config_files)
-    found = [engine.catalogue.get(each) for each in images]
+    catalogue = Intake(engine.images_directory)
+    found = [catalogue.get(each) for each in images]
     going = {image.name for image in found}
     for image in found:
         servers = engine.image_users(image)
-        needing = tuple(each for each in engine.catalogue.booted_with(image) if each not in going)
+        needing = tuple(n for n in booted_with(catalogue.all(), image) if n not in going)
         if servers or needing:
             raise ImageInUse(image.name, servers, needing)
     for image in sorted(found, key=lambda each: not each.format.can_be_a_disk):  # kernels last
         engine.remove_templates(image)
-        engine.catalogue.remove(image)
+        catalogue.remove(image)
 
 
-def _show(engine: Engine, image: Image, json: bool) -> None:
-    users, needing = engine.image_users(image), engine.catalogue.booted_with(image)
+def show_image(engine: Engine, image: Image, json: bool) -> None:
+    users, needing = engine.image_users(image), booted_with(engine.images.all(), image)
     if json:
         print(as_json({**asdict(image), "servers": users, "images": needing}))
         return
@@ -115,7 +88,7 @@ def _show(engine: Engine, image: Image, json: bool) -> None:
             ("Format", image.format),
             ("Size", f"{format_size(image.size)} ({image.size} bytes)"),
             ("Disk", f"{format_size(image.virtual_size)} ({image.virtual_size} bytes)"),
-            ("SHA-512", image.digest),
+            (_ALGORITHMS.get(image.digest_algorithm, image.digest_algorithm), image.digest),
             ("Added", image.created),
             *((f"Property {key}", value) for key, value in sorted(image.properties.items())),
             ("Servers", ", ".join(users) or "none"),
@@ -132,17 +105,3 @@ def _row(image: Image) -> tuple[str, ...]:
         format_size(image.virtual_size),
         image.id,
     )
-
-
-def _property(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not key.strip() or not equals:
-        raise BadOption(
-            "--property", f"{text!r} is not KEY=VALUE", "write hw_disk_bus=virtio, say"
-        )
-    return key.strip(), value.strip()
-
-
-def _length(file: Path) -> int | None:
-    """Unknown of a pipe, and of what is not there."""
-    return file.stat().st_size if os.path.isfile(file) else None

@@ -29,6 +29,7 @@ COMMANDS = {
 
 # The same for a word after the verb that needs more than its siblings do.
 SUBCOMMANDS = {
+    ("image", "add"): "millpond.cli.image_add",
     ("server", "adopt"): "millpond.cli.server_adopt",
     ("server", "create"): "millpond.cli.server_create",
     ("server", "snapshot"): "millpond.cli.server_snapshot",
@@ -115,6 +116,8 @@ def _log(verbose: int) -> None:
     level = {0: logging.WARNING, 1: logging.DEBUG}.get(verbose, logging.DEBUG)
     logging.basicConfig(level=logging.WARNING, format="millpond: %(message)s", stream=sys.stderr)
     logging.getLogger("millpond").setLevel(level)
+    # It logs whole URLs, in which there may be credentials.
+    logging.getLogger("urllib3").setLevel(logging.WARNING)
     # It logs what it also raises, and we say that ourselves.
     logging.getLogger("oslo_utils.imageutils").setLevel(logging.CRITICAL)
     if verbose > 1:

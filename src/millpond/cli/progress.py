@@ -1,7 +1,7 @@
 """Progress of long work: bytes, rate and time left on a terminal, silence in a pipe."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -34,8 +34,9 @@ def steps(description: str) -> Iterator[Watch]:
 
 
 @contextmanager
-def transfer(description: str, total: int | None) -> Iterator[Report]:
-    """A bar on standard error for the block; what it yields is told of each piece done."""
+def transfer(description: str, total: Callable[[], int | None]) -> Iterator[Report]:
+    """A bar on standard error for the block; what it yields is told of each piece done. How much
+    it is all together may turn out with the first one."""
     if not sys.stderr.isatty():
         yield silent
         return
@@ -47,5 +48,5 @@ def transfer(description: str, total: int | None) -> Iterator[Report]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(description, total=total)
-        yield lambda count: bar.advance(task, count)
+        task = bar.add_task(description, total=total())
+        yield lambda count: bar.update(task, advance=count, total=total())

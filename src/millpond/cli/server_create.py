@@ -56,13 +56,14 @@ def create(
     drive = GuestConfiguration.read(name, ssh_key or [], user_data)
     request = ServerRequest(
         name=name,
-        image=engine.catalogue.get(image),
+        image=engine.images.get(image),
         flavor=_flavor(engine.settings, flavor, vcpus, sizes),
         networks=tuple(filter(None, (parse_network(each) for each in network or ["user"]))),
         firmware=firmware,
         config_drive=drive.iso() if config_drive or drive.says_something else b"",
     )
-    with transfer(f"template of {request.image.name}", request.image.size) as progress:
+    size = request.image.size
+    with transfer(f"template of {request.image.name}", lambda: size) as progress:
         server = spawn.create(engine.host, request, start=start, progress=progress)
     show_server(engine, server, json)
 

@@ -8,6 +8,7 @@ from millpond.config.pools import DirectoryPool, PoolSettings
 from millpond.config.settings import (
     ComputeSettings,
     ImageCacheSettings,
+    ImageSourceOption,
     LibvirtSettings,
     RbdSettings,
     SchedulerSettings,
@@ -21,6 +22,7 @@ __all__ = [
     "ComputeSettings",
     "DirectoryPool",
     "ImageCacheSettings",
+    "ImageSourceOption",
     "LibvirtSettings",
     "PoolSettings",
     "RbdSettings",

@@ -11,6 +11,9 @@ from millpond.config.options import (
     COMPUTE,
     DEFAULT,
     FLAVOR_PREFIX,
+    GLANCE,
+    GLANCE_AUTH,
+    HTTP,
     IMAGE_CACHE,
     LIBVIRT,
     SCHEDULER,
@@ -32,6 +35,7 @@ from millpond.config.reader import Reader
 from millpond.config.settings import (
     ComputeSettings,
     ImageCacheSettings,
+    ImageSourceOption,
     LibvirtSettings,
     RbdSettings,
     SchedulerSettings,
@@ -42,8 +46,10 @@ from millpond.config.unread import mistyped
 from millpond.errors import BadInput, BadOption
 from millpond.model.flavor import SMALL, Flavor
 from millpond.model.formats import Backend
+from millpond.model.glance import GlanceAccess
 from millpond.model.names import checked_name
 from millpond.model.sizes import parse_size
+from millpond.model.transfer import Patience
 
 
 def load(config_files: Sequence[Path] | None = None, default: Path = DEFAULT_FILE) -> Settings:
@@ -86,6 +92,11 @@ def _settings(reader: Reader) -> Settings:
         image_cache=_image_cache(reader),
         scheduler=_scheduler(reader),
         compute=_compute(reader),
+        http=_http(reader, HTTP, "retries"),
+        image_source=reader.take(
+            DEFAULT, "image_source", ImageSourceOption, ImageSourceOption.CATALOGUE
+        ),
+        glance=_glance(reader),
         flavors=_flavors(reader),
     )
 
@@ -225,6 +236,34 @@ def _compute(reader: Reader) -> ComputeSettings:
             COMPUTE, "report_converted_image_types", bool, True
         ),
     )
+
+
+def _http(reader: Reader, group: str, retries: str) -> Patience:
+    return Patience(
+        connect_seconds=reader.take(HTTP, "connect_timeout", int, 1),
+        read_seconds=reader.take(HTTP, "read_timeout", int, 1),
+        retries=reader.take(group, retries, int, 0),
+    )
+
+
+def _glance(reader: Reader) -> GlanceAccess:
+    def text(name: str) -> str:
+        return reader.take(GLANCE, name, parse_text, "")
+
+    access = GlanceAccess(
+        cloud=text("cloud"),
+        auth_type=text("auth_type"),
+        auth={name: value for name in GLANCE_AUTH if (value := text(name))},
+        endpoint_override=text("endpoint_override"),
+        region_name=text("region_name"),
+        cafile=text("cafile"),
+        insecure=reader.take(GLANCE, "insecure", bool, False),
+        patience=_http(reader, GLANCE, "num_retries"),
+    )
+    if access.cloud and access.is_stated:
+        reason = "auth_type and endpoint_override say where Glance is, too"
+        reader.complain(GLANCE, "cloud", reason, "set either cloud or these")
+    return access
 
 
 def _flavors(reader: Reader) -> Mapping[str, Flavor]:

@@ -10,6 +10,8 @@ LIBVIRT = "libvirt"
 IMAGE_CACHE = "image_cache"
 SCHEDULER = "scheduler"
 COMPUTE = "compute"
+HTTP = "http"
+GLANCE = "glance"
 FLAVOR_PREFIX = "flavor:"
 
 _DEFAULT_OPTIONS = (
@@ -34,6 +36,12 @@ _DEFAULT_OPTIONS = (
         default=True,
         help="Templates are raw whatever the image was, except where images_type_mapping has "
         "qcow2:qcow2.",
+    ),
+    cfg.StrOpt(
+        "image_source",
+        default="catalogue",
+        choices=["catalogue", "glance"],
+        help="Where servers' images come from: this machine's own catalogue, or Glance.",
     ),
     cfg.StrOpt(
         "template_image_handler",
@@ -207,6 +215,78 @@ _COMPUTE_OPTIONS = (
     ),
 )
 
+_HTTP_OPTIONS = (
+    cfg.IntOpt(
+        "connect_timeout",
+        default=10,
+        min=1,
+        help="Seconds that a server of images has to accept a connection.",
+    ),
+    cfg.IntOpt(
+        "read_timeout",
+        default=60,
+        min=1,
+        help="Seconds that it has to answer, and to send each further 256 KiB.",
+    ),
+    cfg.IntOpt(
+        "retries",
+        default=3,
+        min=0,
+        help="How often a download that broke off is gone on with or begun again.",
+    ),
+)
+
+GLANCE_AUTH = (
+    "auth_url",
+    "username",
+    "password",
+    "project_name",
+    "project_id",
+    "user_domain_name",
+    "user_domain_id",
+    "project_domain_name",
+    "project_domain_id",
+)
+"""By keystoneauth's names, as in nova.conf."""
+
+_GLANCE_OPTIONS = (
+    cfg.StrOpt(
+        "cloud",
+        default="",
+        help="Name of a cloud in clouds.yaml. Without it, without auth_type and without "
+        "endpoint_override the environment rules (OS_CLOUD, OS_AUTH_URL, ...).",
+    ),
+    cfg.StrOpt(
+        "auth_type",
+        default="",
+        help="How to prove who we are, such as password; none asks no Keystone and needs "
+        "endpoint_override.",
+    ),
+    *(
+        cfg.StrOpt(
+            name,
+            default="",
+            secret=name == "password",
+            help=f"Keystone's {name.replace('_', ' ')}, for auth_type = password.",
+        )
+        for name in GLANCE_AUTH
+    ),
+    cfg.StrOpt(
+        "endpoint_override",
+        default="",
+        help="Glance's URL; empty asks Keystone's catalogue.",
+    ),
+    cfg.StrOpt("region_name", default="", help="Region of the cloud."),
+    cfg.StrOpt("cafile", default="", help="File of the certificates to trust; empty: usual ones."),
+    cfg.BoolOpt("insecure", default=False, help="Do not verify certificates."),
+    cfg.IntOpt(
+        "num_retries",
+        default=3,
+        min=0,
+        help="How often a download from Glance that broke off is gone on with.",
+    ),
+)
+
 FLAVOR_OPTIONS = (
     cfg.IntOpt("vcpus", default=1, min=1, help="Virtual processors."),
     cfg.StrOpt("memory", default="512M", help="Memory; a bare number counts MiB."),
@@ -225,6 +305,8 @@ OPTIONS: Mapping[str, Sequence[cfg.Opt]] = {
     IMAGE_CACHE: _IMAGE_CACHE_OPTIONS,
     SCHEDULER: _SCHEDULER_OPTIONS,
     COMPUTE: _COMPUTE_OPTIONS,
+    HTTP: _HTTP_OPTIONS,
+    GLANCE: _GLANCE_OPTIONS,
 }
 
 

@@ -9,6 +9,8 @@ from millpond.backends.selection import Selection
 from millpond.config.pools import PoolSettings
 from millpond.model.flavor import Flavor
 from millpond.model.formats import ImageFormat
+from millpond.model.glance import GlanceAccess
+from millpond.model.transfer import Patience
 
 
 class VirtTypeOption(StrEnum):
@@ -18,6 +20,11 @@ class VirtTypeOption(StrEnum):
     KVM = "kvm"
     QEMU = "qemu"
     PARALLELS = "parallels"
+
+
+class ImageSourceOption(StrEnum):
+    CATALOGUE = "catalogue"
+    GLANCE = "glance"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,4 +81,7 @@ class Settings:
     image_cache: ImageCacheSettings
     scheduler: SchedulerSettings
     compute: ComputeSettings
+    http: Patience
+    image_source: ImageSourceOption
+    glance: GlanceAccess
     flavors: Mapping[str, Flavor]

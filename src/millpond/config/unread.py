@@ -17,6 +17,7 @@ from millpond.config.options import FLAVOR_OPTIONS, FLAVOR_PREFIX, OPTIONS
 from millpond.errors import BadOption
 
 _NEAR = 0.9
+_NOVAS = {("glance", "rbd_user")}  # and of ours in another section
 _NEAR_SECTION = 0.8  # sections are short, and no section of Nova's is nearer than 0.72
 
 
@@ -61,6 +62,8 @@ def _mistake(section: str, name: str) -> str:
         return f"did you mean {near[0]}?"
     if section.startswith(FLAVOR_PREFIX):
         return f"options of a flavour: {', '.join(known)}"
+    if (section.lower(), name) in _NOVAS:
+        return ""
     home = next((group for group in OPTIONS if name in _options_of(group)), "")
     return f"it belongs in the section [{home}]" if home else ""
 

@@ -72,14 +72,14 @@ def _gone(engine: Engine, base: TemplateRef, server: Server, disk: Disk) -> Find
 
 def _has_image(engine: Engine, server: Server) -> bool:
     try:
-        engine.catalogue.describe(server.image.id)
+        engine.images.describe(server.image.id)
     except ImageNotFound:
         return False
     return True
 
 
 def _prepare(engine: Engine, base: TemplateRef, server: Server) -> str:
-    image = engine.catalogue.describe(server.image.id)
+    image = engine.images.describe(server.image.id)
     return f"it was prepared anew by {engine.templates.fetch_image(image, base.format).prepared}"
 
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.errors import (
-    Ambiguous,
     Busy,
     DamagedRecord,
     FileNotReadable,
@@ -24,6 +23,7 @@ from millpond.errors import (
     ImageNotFound,
     StateNotWritable,
 )
+from millpond.images.source import Stream, booted_with, picked
 from millpond.model.image import Image
 from millpond.model.names import UUID, ImageId
 from millpond.records import codec
@@ -65,19 +65,7 @@ class Catalogue:
         return next((image for image in self.all() if name_or_id in (image.id, image.name)), None)
 
     def get(self, name_or_id: str) -> Image:
-        """By name, by id, or by as much of an id as no other image's begins with."""
-        if found := self.find(name_or_id):
-            return found
-        matches = [image for image in self.all() if name_or_id and image.id.startswith(name_or_id)]
-        if not matches:
-            raise ImageNotFound(name_or_id)
-        if len(matches) > 1:
-            raise Ambiguous("image", name_or_id, tuple(image.id for image in matches))
-        return matches[0]
-
-    def booted_with(self, image: Image) -> tuple[str, ...]:
-        """Names of the images whose kernel or ramdisk this one is."""
-        return tuple(each.name for each in self.all() if each.boots_with(image.id))
+        return picked(self.all(), name_or_id)
 
     def remove(self, image: Image) -> None:
         """Forget an image, and its content if no other image has the same. Whether a server
@@ -85,7 +73,7 @@ class Catalogue:
         with self._writing(), self._locks.hold(LOCK):
             if not self._record(image.id).exists():
                 raise ImageNotFound(image.id)
-            if needing := self.booted_with(image):
+            if needing := booted_with(self.all(), image):
                 raise ImageInUse(image.name, images=needing)
             others = [each for each in self.all() if each.id != image.id]
             files.remove(self._record(image.id))
@@ -121,10 +109,17 @@ class Catalogue:
             return found
         raise ImageNotFound(id)
 
-    def chunks(self, image: Image) -> Iterator[bytes]:
-        with open(self.local_file(image), "rb", buffering=0) as file:
-            while chunk := file.read(CHUNK):
-                yield chunk
+    def open(self, image: Image) -> Stream:
+        def chunks(offset: int) -> Iterator[bytes]:
+            with open(self.local_file(image), "rb", buffering=0) as file:
+                file.seek(offset)
+                while chunk := file.read(CHUNK):
+                    yield chunk
+
+        return Stream(chunks=chunks, digest=image.expected)
+
+    def locations(self, image: Image) -> tuple[str, ...]:
+        return (self.local_file(image).as_uri(),)
 
     def local_file(self, image: Image) -> Path:
         blob = self._blob(image)

@@ -11,7 +11,8 @@ from pathlib import Path
 from millpond.errors import BadOption, DamagedRecord, NameTaken
 from millpond.images.boot_images import find_boot_images
 from millpond.images.catalogue import LOCK, Catalogue, ImageRecord, has_size, lock_of
-from millpond.images.receive import Received, examine, receive_file
+from millpond.images.receive import Received, examine, receive, receive_file
+from millpond.images.source import Stream
 from millpond.images.suffixes import stated_format, stated_name
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
@@ -41,14 +42,28 @@ class Intake(Catalogue):
         not told, the file's name must say."""
         name = checked_name("an image", name or stated_name(path))
         format = format or stated_format(path)
-        self._refuse_taken(name)
-        properties = self._with_ids(format, properties or {})
-        with self._arriving() as (id, part):
-            received = receive_file(path, part, format, name, progress)
-            image = _image(id, name, format, received, properties)
-            self._publish(image, part)
-        LOG.info("added image %s (%s)", image.name, image.id)
-        return image
+
+        def fill(part: Path) -> Received:
+            return receive_file(path, part, format, name, progress)
+
+        return self._admit(name, format, properties, fill)
+
+    def fetch(
+        self,
+        stream: Stream,
+        *,
+        name: str,
+        format: ImageFormat,
+        properties: Mapping[str, str] | None = None,
+        progress: Progress = silent,
+    ) -> Image:
+        """Receive an image from elsewhere."""
+        name = checked_name("an image", name)
+
+        def fill(part: Path) -> Received:
+            return receive(stream, part, format, name, progress)
+
+        return self._admit(name, format, properties, fill)
 
     def make(
         self,
@@ -60,14 +75,27 @@ class Intake(Catalogue):
     ) -> Image:
         """An image whose file ``fill`` makes, which is inspected like any other."""
         name = checked_name("an image", name)
-        self._refuse_taken(name)
-        with self._arriving() as (id, part):
+
+        def made(part: Path) -> Received:
             with files.explaining_lack_of_space(part.parent):
                 fill(part)
-            received = examine(part, format, name)
-            image = _image(id, name, format, received, properties or {})
+            return examine(part, format, name)
+
+        return self._admit(name, format, properties, made)
+
+    def _admit(
+        self,
+        name: str,
+        format: ImageFormat,
+        properties: Mapping[str, str] | None,
+        fill: Callable[[Path], Received],
+    ) -> Image:
+        self._refuse_taken(name)
+        properties = self._with_ids(format, properties or {})
+        with self._arriving() as (id, part):
+            image = _image(id, name, format, fill(part), properties)
             self._publish(image, part)
-        LOG.info("made image %s (%s)", image.name, image.id)
+        LOG.info("added image %s (%s)", image.name, image.id)
         return image
 
     def save(

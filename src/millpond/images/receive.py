@@ -1,6 +1,7 @@
 """Bytes to a file, in one pass: inspect, hash, write (B45). What is refused leaves no file."""
 
 import hashlib
+import logging
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -8,19 +9,29 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from millpond.errors import FileNotReadable
+import tenacity
+
+from millpond.errors import CannotResume, FetchInterrupted, FileNotReadable, ImageRefused
 from millpond.images import ploop_directory
+from millpond.images.container import AGAIN
 from millpond.images.inspection import Inspection
+from millpond.images.source import Stream
 from millpond.model.formats import ImageFormat
+from millpond.model.transfer import Digest
 from millpond.system import files
 from millpond.system.files import CHUNK, Progress, silent
 from millpond.undo import undo_on_failure
+
+LOG = logging.getLogger(__name__)
 
 STANDARD_INPUT = Path("-")
 
 _BLOCK = 64 * 1024
 """Holes are left in steps of this size, a multiple of what file systems allocate."""
 _ZEROS = bytes(_BLOCK)
+
+_ALGORITHM = "sha512"
+"""Of the catalogue, and of Glance unless it is told otherwise."""
 
 Keep = Callable[[int, bytes, int], None]
 """Takes the file that is being filled, a chunk, and the chunk's place in it."""
@@ -35,16 +46,26 @@ class Received:
 
 
 def receive(
-    chunks: Iterable[bytes],
+    stream: Stream,
     target: Path,
     declared: ImageFormat,
     name: str,
     progress: Progress = silent,
 ) -> Received:
-    """A stream to a new file, which keeps zeros as holes. No such file is left by a failure."""
-    inspection = Inspection(declared, name)
+    """A stream to a new file, which keeps zeros as holes. Broken off, it is gone on with, or
+    begun again. No such file is left by a failure."""
     with _new_file(target) as descriptor:
-        return _pass_through(chunks, descriptor, inspection, _write_sparse, progress)
+        passage = _Passage(descriptor, _write_sparse, declared, name, stream.digest)
+        for attempt in tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(FetchInterrupted),
+            wait=tenacity.wait_random_exponential(multiplier=0.5, max=30),
+            stop=tenacity.stop_after_attempt(1 + stream.retries),
+            before_sleep=_say_why,
+            reraise=True,
+        ):
+            with attempt:
+                _go_on(passage, stream, progress)
+        return passage.finish()
 
 
 def receive_file(
@@ -57,46 +78,95 @@ def receive_file(
     """The same from a file of this machine, whose bytes are not written again where the file
     system can share them. Then it is the copy that is read: who writes to the source meanwhile
     cannot change what was inspected."""
-    inspection = Inspection(declared, name)
     with opened(source) as reader, _new_file(target) as descriptor:
         if _can_be_cloned(source, reader) and files.reflink(reader, descriptor):
-            own = _chunks(descriptor, target)
-            return _pass_through(own, descriptor, inspection, _keep_as_it_is, progress)
-        foreign = _chunks(reader, source)
-        return _pass_through(foreign, descriptor, inspection, _write_sparse, progress)
+            passage = _Passage(descriptor, _keep_as_it_is, declared, name)
+            passage.take(_chunks(descriptor, target), progress)
+        else:
+            passage = _Passage(descriptor, _write_sparse, declared, name)
+            passage.take(_chunks(reader, source), progress)
+        return passage.finish()
 
 
 def examine(path: Path, declared: ImageFormat, name: str, progress: Progress = silent) -> Received:
     """A file that we made ourselves, inspected as strictly as anybody else's."""
-    inspection = Inspection(declared, name)
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        own = _chunks(descriptor, path)
-        return _pass_through(own, descriptor, inspection, _keep_as_it_is, progress)
+        passage = _Passage(descriptor, _keep_as_it_is, declared, name)
+        passage.take(_chunks(descriptor, path), progress)
+        return passage.finish()
     finally:
         os.close(descriptor)
 
 
-def _pass_through(
-    chunks: Iterable[bytes],
-    descriptor: int,
-    inspection: Inspection,
-    keep: Keep,
-    progress: Progress,
-) -> Received:
-    digest = hashlib.sha512()
-    size = 0
-    for chunk in chunks:
-        inspection.eat(chunk)
-        digest.update(chunk)
-        keep(descriptor, chunk, size)
-        size += len(chunk)
-        progress(len(chunk))
-    finding = inspection.finish(size)
-    os.ftruncate(descriptor, size)  # the last bytes may be a hole
-    inspection.look_through(descriptor)
-    files.sync(descriptor)
-    return Received(size=size, virtual_size=finding.virtual_size, digest=digest.hexdigest())
+class _Passage:
+    """Of one image's bytes, which may come in several goes, into a file."""
+
+    def __init__(
+        self,
+        descriptor: int,
+        keep: Keep,
+        declared: ImageFormat,
+        name: str,
+        expected: Digest | None = None,
+    ) -> None:
+        self._descriptor = descriptor
+        self._keep = keep
+        self._declared = declared
+        self._name = name
+        self._expected = expected
+        self._begin()
+
+    def _begin(self) -> None:
+        self.size = 0
+        self._inspection = Inspection(self._declared, self._name)
+        wanted = {_ALGORITHM, self._expected.algorithm} if self._expected else {_ALGORITHM}
+        self._hashes = {name: hashlib.new(name) for name in wanted}
+
+    def take(self, chunks: Iterable[bytes], progress: Progress) -> None:
+        for chunk in chunks:
+            self._inspection.eat(chunk)
+            for each in self._hashes.values():
+                each.update(chunk)
+            self._keep(self._descriptor, chunk, self.size)
+            self.size += len(chunk)
+            progress(len(chunk))
+
+    def start_over(self, progress: Progress) -> None:
+        progress(-self.size)
+        os.ftruncate(self._descriptor, 0)
+        self._begin()
+
+    def finish(self) -> Received:
+        self._compare()
+        finding = self._inspection.finish(self.size)
+        os.ftruncate(self._descriptor, self.size)  # the last bytes may be a hole
+        self._inspection.look_through(self._descriptor)
+        files.sync(self._descriptor)
+        return Received(
+            size=self.size,
+            virtual_size=finding.virtual_size,
+            digest=self._hashes[_ALGORITHM].hexdigest(),
+        )
+
+    def _compare(self) -> None:
+        expected = self._expected
+        if expected and self._hashes[expected.algorithm].hexdigest() != expected.value:
+            reason = f"its {expected.algorithm} is not the one that was stated"
+            raise ImageRefused(self._name, reason, AGAIN)
+
+
+def _go_on(passage: _Passage, stream: Stream, progress: Progress) -> None:
+    try:
+        passage.take(stream.chunks(passage.size), progress)
+    except CannotResume as error:
+        LOG.debug("starting over: %s", error)
+        passage.start_over(progress)
+        passage.take(stream.chunks(0), progress)
+
+
+def _say_why(state: tenacity.RetryCallState) -> None:
+    LOG.debug("trying again: %s", state.outcome and state.outcome.exception())
 
 
 def _keep_as_it_is(_descriptor: int, _chunk: bytes, _offset: int) -> None:

@@ -1,20 +1,65 @@
 """Where images come from, as everything behind it sees it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from millpond.errors import Ambiguous, ImageNotFound
 from millpond.model.image import Image
 from millpond.model.names import ImageId
+from millpond.model.transfer import Digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """An image's bytes, as they are stored. Who takes them inspects them."""
+
+    chunks: Callable[[int], Iterable[bytes]]
+    """From an offset on. Raises FetchInterrupted where another try may help, and CannotResume
+    where it must begin with the first byte."""
+    retries: int = 0
+    digest: Digest | None = None
+    """What the whole must have."""
 
 
 class ImageSource(Protocol):
     def describe(self, id: ImageId) -> Image:
         """What the source says of an image. Raises ImageNotFound."""
 
-    def chunks(self, image: Image) -> Iterator[bytes]:
-        """The image's bytes, as they are stored. Who takes them inspects them."""
+    def open(self, image: Image) -> Stream:
+        """The image's bytes, with the digest that the source declares."""
+
+    def locations(self, image: Image) -> tuple[str, ...]:
+        """Where the source keeps them, as URLs (cinder://…, rbd://…), as far as it says so."""
 
     def local_file(self, image: Image) -> Path | None:
         """A file on this machine that has the image's inspected bytes and will never be written
         to again, so that a template may link it; None where there is none."""
+
+
+class Library(ImageSource, Protocol):
+    """An image source that people look into."""
+
+    def all(self) -> list[Image]:
+        """Every image that a server can be made from."""
+
+    def get(self, name_or_id: str) -> Image:
+        """By name, by id, or by as much of an id as no other image's begins with."""
+
+
+def picked(images: Iterable[Image], name_or_id: str) -> Image:
+    """The one that is meant. Two may have a name where the source allows it."""
+    known = list(images)
+    found = [image for image in known if name_or_id in (image.id, image.name)]
+    found = found or [each for each in known if name_or_id and each.id.startswith(name_or_id)]
+    if not found:
+        raise ImageNotFound(name_or_id)
+    if len(found) > 1:
+        raise Ambiguous("image", name_or_id, tuple(image.id for image in found))
+    return found[0]
+
+
+def booted_with(images: Iterable[Image], image: Image) -> tuple[str, ...]:
+    """Names of the images whose kernel or ramdisk this one is."""
+    return tuple(each.name for each in images if each.boots_with(image.id))

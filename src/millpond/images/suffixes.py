@@ -2,7 +2,7 @@
 
 import os
 import stat
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from millpond.errors import BadOption
 from millpond.images.inspection import HEAD
@@ -29,13 +29,21 @@ _FORMATS = {
 # Part of no name, but people give it to raw and to qcow2 images alike.
 _SAYS_NOTHING = ".img"
 
+_CHOICES = f"say it with --disk-format, which is one of {', '.join(ImageFormat)}"
+
 
 def stated_name(path: Path) -> str:
     if path == STANDARD_INPUT:
         raise BadOption("--name", "standard input has no name", "give the image one")
     if os.path.isdir(path):
         path = path.resolve()  # '.' has no name
-    return path.stem if path.suffix.lower() in (*_FORMATS, _SAYS_NOTHING) else path.name
+    return name_elsewhere(path.name)
+
+
+def name_elsewhere(name: str) -> str:
+    """Of a file that is not on this machine."""
+    path = PurePath(name)
+    return path.stem if path.suffix.lower() in (*_FORMATS, _SAYS_NOTHING) else name
 
 
 def stated_format(path: Path) -> ImageFormat:
@@ -43,9 +51,19 @@ def stated_format(path: Path) -> ImageFormat:
         return ImageFormat.PLOOP  # no other image is a directory
     if stated := _FORMATS.get(path.suffix.lower()):
         return stated
-    raise BadOption(
-        "--disk-format", f"the name {str(path)!r} does not say which format it is", _advice(path)
-    )
+    raise _unstated(str(path), _advice(path))
+
+
+def format_elsewhere(name: str) -> ImageFormat:
+    """There nothing but the name can be looked at."""
+    if stated := _FORMATS.get(PurePath(name).suffix.lower()):
+        return stated
+    raise _unstated(name, _CHOICES)
+
+
+def _unstated(name: str, advice: str) -> BadOption:
+    reason = f"the name {name!r} does not say which format it is"
+    return BadOption("--disk-format", reason, advice)
 
 
 def _advice(path: Path) -> str:
@@ -53,7 +71,7 @@ def _advice(path: Path) -> str:
     found = recognise(_head(path))
     if len(found) == 1 and (name := min(found)) in set(ImageFormat):
         return f"it looks like {name}: if you expect that, say --disk-format {name}"
-    return f"say it with --disk-format, which is one of {', '.join(ImageFormat)}"
+    return _CHOICES
 
 
 def _head(path: Path) -> bytes:

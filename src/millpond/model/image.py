@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from millpond.model.formats import ImageFormat
 from millpond.model.names import ImageId
+from millpond.model.transfer import Digest
 
 KERNEL_ID = "kernel_id"
 RAMDISK_ID = "ramdisk_id"
@@ -19,10 +20,16 @@ class Image:
     size: int
     virtual_size: int
     digest: str
-    """SHA-512 of the image's bytes, in hexadecimal."""
+    """Of the image's bytes, in hexadecimal."""
     created: str
     properties: Mapping[str, str] = field(default_factory=dict)
     """Under Glance's names: hw_disk_bus, hw_firmware_type, …"""
+    digest_algorithm: str = "sha512"
+    """Only an image service may have another one."""
+
+    @property
+    def expected(self) -> Digest:
+        return Digest(algorithm=self.digest_algorithm, value=self.digest)
 
     def boots_with(self, other: ImageId) -> bool:
         """Whether the other one is its kernel or its ramdisk."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from millpond.errors import ImageRefused, ToolFailed
 from millpond.images import written
-from millpond.images.receive import receive
+from millpond.images.receive import Received, receive
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import template_name
@@ -34,6 +34,8 @@ class ImagePreparation:
     replaces: bool
     progress: Progress = silent
     prepared: Prepared = Prepared.CONVERSION
+    digest: str = ""
+    """SHA-512 of the image's bytes, as they were received."""
 
     @property
     def name(self) -> str:
@@ -54,7 +56,7 @@ class ImagePreparation:
             virtual_size=_virtual_size(path, self),
             size=path.stat().st_size,
             prepared=self.prepared,
-            digest=None if converted else self.image.digest,
+            digest=None if converted else self.digest or self.image.digest,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
         )
 
@@ -96,19 +98,22 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
         part.unlink(missing_ok=True)  # of an attempt that was interrupted
         with self._space(wanted.image.size):
             if local is None:
-                self._download(wanted, part)
-                return replace(wanted, prepared=Prepared.DOWNLOAD)
+                received = self._download(wanted, part)
+                return replace(wanted, prepared=Prepared.DOWNLOAD, digest=received.digest)
             if wanted.converts:
                 return wanted
             how = files.link_or_copy(local, part, wanted.progress)
         return replace(wanted, prepared=how)
 
-    def _download(self, wanted: ImagePreparation, part: Path) -> None:
+    def _download(self, wanted: ImagePreparation, part: Path) -> Received:
         image = wanted.image
-        chunks = self._images.chunks(image)
-        received = receive(chunks, part, image.format, image.name, wanted.progress)
-        if received.digest != image.digest:
-            raise ImageRefused(image.name, "its bytes are not those that its source declared")
+        stream = self._images.open(image)
+        received = receive(stream, part, image.format, image.name, wanted.progress)
+        if received.virtual_size != image.virtual_size:
+            found, said = format_size(received.virtual_size), format_size(image.virtual_size)
+            reason = f"it holds a disk of {found}, and its source says {said}"
+            raise ImageRefused(image.name, reason, "upload it to its source again")
+        return received
 
     def _convert(self, wanted: ImagePreparation) -> ImagePreparation:
         if not wanted.converts:
@@ -120,7 +125,8 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
             qemu_img.convert(source, wanted.image.format.content, target, wanted.format)
         _verify(target, wanted)
         os.replace(target, self._publication.part(wanted))
-        wanted.progress(wanted.image.size)
+        if not wanted.digest:  # else all of it was told when it was received
+            wanted.progress(wanted.image.size)
         return replace(wanted, prepared=Prepared.CONVERSION)
 
     def _space(self, needed: int) -> AbstractContextManager[None]:

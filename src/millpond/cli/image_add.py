@@ -1,0 +1,104 @@
+"""millpond image add: apart from its siblings, because it loads an HTTP client."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from millpond.cli.image import Json, app, show_image
+from millpond.cli.progress import transfer
+from millpond.engine import Engine
+from millpond.errors import BadOption
+from millpond.images.intake import Intake
+from millpond.images.source import Stream
+from millpond.images.suffixes import format_elsewhere, name_elsewhere
+from millpond.model.formats import ImageFormat
+from millpond.model.image import Image
+from millpond.model.transfer import Digest
+from millpond.system.http import Resource
+
+
+@app.command()
+def add(
+    ctx: typer.Context,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|URL",
+            help="Or a ploop directory; '-' reads standard input; http:// and https:// fetch.",
+        ),
+    ],
+    name: Annotated[str, typer.Option(help="Default: the file's name.")] = "",
+    disk_format: Annotated[
+        ImageFormat | None, typer.Option(help="Default: what the file's suffix says.")
+    ] = None,
+    digest: Annotated[
+        str,
+        typer.Option(metavar="sha256:HEX", help="What a URL must give; sha384, sha512 as well."),
+    ] = "",
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="KEY=VALUE", help="As Glance names it; repeatable."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Add an image from a file or from the web, once its content has been inspected."""
+    engine = Engine.load(ctx.obj.config_files)
+    said = dict(_property(each) for each in properties or ())
+    expected = Digest.parse(digest) if digest else None
+    if source.lower().startswith(("http://", "https://")):
+        image = _fetched(engine, source, (name, disk_format, expected), said)
+    elif expected:
+        raise BadOption("--digest", "it is for URLs", "compare a file with sha256sum")
+    else:
+        image = _added(engine, Path(source), (name, disk_format), said)
+    show_image(engine, image, json)
+
+
+def _added(
+    engine: Engine,
+    file: Path,
+    declared: tuple[str, ImageFormat | None],
+    properties: Mapping[str, str],
+) -> Image:
+    name, format = declared
+    with transfer(f"adding {name or file.name}", lambda: _length(file)) as progress:
+        return Intake(engine.images_directory).add(
+            file, name=name or None, format=format, properties=properties, progress=progress
+        )
+
+
+def _fetched(
+    engine: Engine,
+    url: str,
+    declared: tuple[str, ImageFormat | None, Digest | None],
+    properties: Mapping[str, str],
+) -> Image:
+    name, format, digest = declared
+    patience = engine.settings.http
+    resource = Resource(url, patience)
+    stream = Stream(chunks=resource.chunks, retries=patience.retries, digest=digest)
+    with transfer(f"fetching {name or resource.name}", lambda: resource.size) as progress:
+        return Intake(engine.images_directory).fetch(
+            stream,
+            name=name or name_elsewhere(resource.name),
+            format=format or format_elsewhere(resource.name),
+            properties=properties,
+            progress=progress,
+        )
+
+
+def _property(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key.strip() or not equals:
+        raise BadOption(
+            "--property", f"{text!r} is not KEY=VALUE", "write hw_disk_bus=virtio, say"
+        )
+    return key.strip(), value.strip()
+
+
+def _length(file: Path) -> int | None:
+    """Unknown of a pipe, and of what is not there."""
+    return file.stat().st_size if os.path.isfile(file) else None

@@ -1,0 +1,245 @@
+"""A Glance that misbehaves: what it says of its images, and how it gives them."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millpond.errors import FetchFailed, FetchInterrupted, ImageNotFound, ImageRefused
+from millpond.images.glance import Glance
+from millpond.images.receive import receive
+from millpond.model.formats import ImageFormat
+from millpond.model.glance import GlanceAccess
+from millpond.model.image import Image
+from millpond.model.names import ImageId
+from millpond.model.transfer import Patience
+from tests.support.glance_pages import (
+    FILE,
+    ID,
+    offer_content,
+    offer_description,
+    offer_versions,
+)
+from tests.support.image_files import MiB, raw_file
+from tests.support.loopback import ADDRESS
+from tests.support.web import Answer, Web, serving
+
+ACCESS = GlanceAccess(
+    cloud="",
+    auth_type="",
+    auth={},
+    endpoint_override="",
+    region_name="",
+    cafile="",
+    insecure=False,
+    patience=Patience(connect_seconds=1, read_seconds=1, retries=1),
+)
+
+
+@pytest.fixture
+def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+    monkeypatch.setenv("NO_PROXY", ADDRESS)
+    with serving() as web:
+        offer_versions(web)
+        yield web
+
+
+@pytest.fixture
+def source(web: Web) -> Glance:
+    return Glance(replace(ACCESS, auth_type="none", endpoint_override=web.url("")))
+
+
+@pytest.fixture
+def content(tmp_path: Path) -> bytes:
+    return raw_file(tmp_path).read_bytes()
+
+
+def received(source: Glance, target: Path) -> Image:
+    image = source.describe(ImageId(ID))
+    receive(source.open(image), target, image.format, image.name)
+    return image
+
+
+def test_clouds_yaml_leads_there(
+    web: Web, source: Glance, content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "clouds.yaml").write_text(
+        f"clouds: {{mine: {{auth_type: none, image_endpoint_override: '{web.url('')}'}}}}"
+    )
+    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "clouds.yaml"))
+    offer_description(web, content)
+    elsewhere = replace(ACCESS, cloud="mine")
+    assert Glance(elsewhere).describe(ImageId(ID)) == source.describe(ImageId(ID))
+    with pytest.raises(FetchFailed, match="do not lead there"):
+        Glance(replace(ACCESS, cloud="another")).describe(ImageId(ID))
+
+
+def test_keystone_leads_there(web: Web, source: Glance, content: bytes) -> None:
+    """What [glance] says of a user reaches Keystone; its catalogue says where Glance is."""
+    link = {"rel": "self", "href": web.url("/identity/v3/")}
+    version = {"id": "v3.14", "status": "stable", "links": [link]}
+    web.offer("/identity/v3", json.dumps({"version": version}).encode())
+    endpoint = {"interface": "public", "region": "north", "region_id": "north", "url": web.url("")}
+    service = {"type": "image", "name": "glance", "endpoints": [endpoint]}
+    token = {"token": {"catalog": [service], "expires_at": "2099-01-01T00:00:00Z", "methods": []}}
+    known = Answer(headers=(("X-Subject-Token", "a-token"),))
+    web.offer("/identity/v3/auth/tokens", json.dumps(token).encode(), usual=known)
+    offer_description(web, content)
+    auth = {
+        "auth_url": web.url("/identity/v3"),
+        "username": "millpond",
+        "password": "secret",
+        "project_name": "service",
+        "user_domain_name": "Default",
+        "project_domain_name": "Default",
+    }
+    access = replace(ACCESS, auth_type="password", auth=auth, region_name="north")
+
+    assert Glance(access).describe(ImageId(ID)) == source.describe(ImageId(ID))
+
+    said = json.loads(web.posted[0])["auth"]
+    assert said["identity"]["password"]["user"]["name"] == "millpond"
+    assert said["scope"]["project"] == {"name": "service", "domain": {"name": "Default"}}
+    web.offer("/identity/v3/auth/tokens", b"", usual=Answer(status=401))
+    with pytest.raises(FetchFailed, match="its server answers 401") as raised:
+        Glance(access).describe(ImageId(ID))
+    assert "secret" not in str(raised.value)
+
+
+# How it gives them
+
+
+def test_what_broke_off_is_gone_on_with(
+    web: Web, source: Glance, content: bytes, tmp_path: Path
+) -> None:
+    offer_description(web, content)
+    offer_content(web, content, Answer(etag=None, truncate=MiB))
+    received(source, tmp_path / "part")
+    assert (tmp_path / "part").read_bytes() == content
+    assert [each.range for each in web.seen if each.path == FILE] == [None, f"bytes={MiB}-"]
+    assert web.sent[FILE] == len(content)
+
+
+@pytest.mark.parametrize("fault", [Answer(status=503), Answer(hang=0)], ids=["503", "silent"])
+def test_a_glance_that_recovers_is_asked_again(
+    web: Web, source: Glance, content: bytes, tmp_path: Path, fault: Answer
+) -> None:
+    offer_description(web, content)
+    offer_content(web, content, fault)
+    received(source, tmp_path / "part")
+    assert (tmp_path / "part").read_bytes() == content
+
+
+def test_without_ranges_it_is_begun_again(
+    web: Web, source: Glance, content: bytes, tmp_path: Path
+) -> None:
+    offer_description(web, content)
+    plain = Answer(etag=None, ranges=False)
+    offer_content(web, content, Answer(truncate=MiB, content=b"\1" * len(content)), usual=plain)
+    received(source, tmp_path / "part")
+    assert (tmp_path / "part").read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("usual", "sentence"),
+    [
+        (Answer(status=503), "its server answers 503"),
+        (Answer(hang=MiB), "its server sent nothing for 1 s"),
+        (Answer(truncate=MiB, ranges=False), "it broke off after 1 MiB of 4 MiB"),
+        (Answer(trickle=True), "its server sent less than 256 KiB in 1 s"),
+    ],
+    ids=["503", "hangs", "truncated", "trickles"],
+)
+def test_what_never_gets_better_is_an_error_in_the_end(
+    web: Web, source: Glance, content: bytes, tmp_path: Path, usual: Answer, sentence: str
+) -> None:
+    offer_description(web, content)
+    offer_content(web, content, usual=usual)
+    with pytest.raises(FetchInterrupted, match=f"image {ID} of Glance: {sentence}"):
+        received(source, tmp_path / "part")
+    assert not (tmp_path / "part").exists()
+
+
+@pytest.mark.parametrize("algorithm", ["sha512", "sha256", "sha3_256"])
+def test_bytes_that_belie_their_digest_are_refused(
+    web: Web, source: Glance, content: bytes, tmp_path: Path, algorithm: str
+) -> None:
+    value = hashlib.new(algorithm, content).hexdigest()
+    offer_description(web, content, os_hash_algo=algorithm, os_hash_value=value)
+    offer_content(web, content)
+    assert received(source, tmp_path / "part").digest == value
+    offer_content(web, content[:-1] + b"X")
+    with pytest.raises(ImageRefused, match=f"its {algorithm} is not the one that was stated"):
+        received(source, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+# What it says of them
+
+
+def test_an_old_image_has_an_old_digest(web: Web, source: Glance, content: bytes) -> None:
+    offer_description(web, content, os_hash_algo=None, os_hash_value=None)
+    assert source.describe(ImageId(ID)).digest_algorithm == "md5"
+
+
+def test_a_raw_image_is_as_large_as_its_file(web: Web, source: Glance, content: bytes) -> None:
+    offer_description(web, content, virtual_size=None)
+    assert source.describe(ImageId(ID)).virtual_size == len(content)
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ({"disk_format": "luks"}, "its format is 'luks'"),
+        ({"disk_format": None}, "its format is None"),
+        ({"container_format": "ova"}, "in a container of the format 'ova'"),
+        ({"disk_format": "qcow2", "virtual_size": None}, "does not say how large a disk"),
+        ({"os_hash_value": None, "checksum": None}, "states no digest"),
+    ],
+)
+def test_what_cannot_be_trusted_is_refused(
+    web: Web, source: Glance, content: bytes, said: dict[str, Any], sentence: str
+) -> None:
+    offer_description(web, content, **said)
+    with pytest.raises(ImageRefused, match=sentence):
+        source.describe(ImageId(ID))
+
+
+def test_properties_are_the_disks_alone(web: Web, source: Glance, content: bytes) -> None:
+    offer_description(web, content, hw_disk_bus="scsi", os_hidden=False, stores="a", mine="b")
+    image = source.describe(ImageId(ID))
+    assert image.properties == {"hw_disk_bus": "scsi", "mine": "b"}
+    assert (image.name, image.format) == ("guest", ImageFormat.RAW)
+
+
+def test_locations_are_what_glance_shows(web: Web, source: Glance, content: bytes) -> None:
+    url = "cinder://volumes/5a3c1f60"
+    offer_description(web, content)
+    image = source.describe(ImageId(ID))
+    assert source.locations(image) == ()
+    offer_description(web, content, direct_url=url)
+    assert source.locations(image) == (url,)
+    offer_description(
+        web, content, direct_url=url, locations=[{"url": url}, {"url": "rbd://a/b/c/d"}]
+    )
+    assert source.locations(image) == (url, "rbd://a/b/c/d")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "sentence"),
+    [
+        (404, ImageNotFound, "there is no image"),
+        (403, FetchFailed, r"its server answers 403 \(Forbidden\)"),
+        (401, FetchFailed, "its server answers 401"),
+    ],
+)
+def test_a_refusal_is_said(
+    web: Web, source: Glance, status: int, kind: type[Exception], sentence: str
+) -> None:
+    web.offer(f"/v2/images/{ID}", b"", usual=Answer(status=status))
+    with pytest.raises(kind, match=sentence):
+        source.describe(ImageId(ID))
