@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from millpond.compute import virtualization
 from millpond.compute.block_jobs import BlockJobs
 from millpond.compute.domains import Domains
 from millpond.compute.host import Host
+from millpond.compute.template_uses import TemplateUses
 from millpond.config import Settings, VirtTypeOption
 from millpond.errors import Ambiguous, PoolNotFound, ServerNotFound
 from millpond.images.catalogue import Catalogue
@@ -39,8 +41,11 @@ from millpond.system import ceph_conf
 from millpond.system.libvirtd import Libvirtd
 from millpond.system.locks import Locks, Slots
 from millpond.templates.blank import BlankTemplates
+from millpond.templates.cache_manager import ImageCacheManager, Surroundings
 from millpond.templates.handler import BaseTemplateImagehandler, Workshop
+from millpond.templates.marks import Marks
 from millpond.templates.store import TemplateStore
+from millpond.templates.verdicts import Rules
 
 
 class Engine:
@@ -126,6 +131,7 @@ class Engine:
             images=self.catalogue,
             users=self.template_users,
             watch=self._watch,
+            note_use=self.marks.note,
         )
         manager: Any = stevedore.DriverManager(
             "millpond.template_handlers",
@@ -136,6 +142,49 @@ class Engine:
         handler = manager.driver
         assert isinstance(handler, BaseTemplateImagehandler)
         return handler
+
+    @cached_property
+    def blanks(self) -> BlankTemplates:
+        return BlankTemplates(
+            self.template_store,
+            self.settings.default_ephemeral_format,
+            self._watch,
+            self.marks.note,
+        )
+
+    @cached_property
+    def marks(self) -> Marks:
+        lease = timedelta(seconds=self.settings.image_cache.host_lease_seconds)
+        return Marks(self.template_store, lambda: self.records.owner, lease)
+
+    @cached_property
+    def cache_manager(self) -> ImageCacheManager:
+        uses = self.template_uses
+        around = Surroundings(
+            find_uses=uses.all,
+            find_promised=uses.promised,
+            images=self.catalogue,
+            drop=self._drop_template,
+        )
+        return ImageCacheManager(self.template_store, self.marks, around)
+
+    @property
+    def cache_rules(self) -> Rules:
+        cache = self.settings.image_cache
+        return Rules(
+            removes_unused=cache.remove_unused_base_images,
+            minimum_age=timedelta(seconds=cache.remove_unused_original_minimum_age_seconds),
+            max_bytes=cache.max_bytes,
+        )
+
+    @property
+    def template_uses(self) -> TemplateUses:
+        return TemplateUses(
+            records=self.records,
+            domains=self.domains,
+            open_pool=self.pools.opened,
+            layout=self.nova_layout(),
+        )
 
     @cached_property
     def rbd_storage(self) -> RbdStorage:
@@ -159,9 +208,7 @@ class Engine:
             records=self.records,
             images=self.catalogue,
             templates=self.templates,
-            blanks=BlankTemplates(
-                self.template_store, self.settings.default_ephemeral_format, self._watch
-            ),
+            blanks=self.blanks,
             pools=self.pools,
             base_pool=self.pool_plan.base.name,
             selection=self.settings.libvirt.selection,
@@ -236,8 +283,17 @@ class Engine:
         for template in list(self._templates()):
             if template.image == image.id:
                 self.templates.remove_image(image.id, template.format)
-                if self.settings.libvirt.rbd:
-                    self.rbd_storage.forget_template(template.volume)
+                self.marks.unpin(template.volume)
+                self._forget_in_cluster(template.volume)
+
+    def _drop_template(self, template: Template) -> None:
+        """Its lock is held. In a Ceph cluster it goes, too, unless disks stand on it there."""
+        (self.templates if template.image else self.blanks).drop(template)
+        self._forget_in_cluster(template.volume)
+
+    def _forget_in_cluster(self, template: str) -> None:
+        if self.settings.libvirt.rbd:
+            self.rbd_storage.forget_template(template)
 
     def is_prepared(self, image: ImageId, format: DiskFormat, backend: Backend) -> bool:
         """Whether what disks are made from is there."""
@@ -252,15 +308,9 @@ class Engine:
         return self.template_store.all() if Path(self.pool_plan.base.path).is_dir() else iter(())
 
     def template_users(self, template: str) -> tuple[str, ...]:
-        """Servers that stand on a template, or are being made from it."""
-        return tuple(
-            server.name
-            for server in self.records.all()
-            for disk in server.disks
-            if disk.template
-            and disk.template.volume == template
-            and (disk.overlay or server.operation)
-        )
+        """Servers that stand on a template, or are being made from it; and other hosts that share
+        the cache."""
+        return self.template_uses.promised().of(template) + self.marks.hosts_using(template)
 
     def volume_owners(self, pool: LibvirtPool) -> Mapping[str, str]:
         """What each volume of a pool belongs to, in words, from the records."""

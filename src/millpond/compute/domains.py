@@ -10,6 +10,7 @@ from millpond.errors import GuestHoldsOn, LibvirtFailed
 from millpond.model.names import ServerId
 from millpond.system import libvirtd
 from millpond.system.libvirtd import ConsoleStream, Libvirtd
+from millpond.xml.chains import ChainsXml
 from millpond.xml.domain import NAMESPACE, BareRecordXml, DiskXml, DomainXml, RecordXml
 from millpond.xml.nova import NovaDomainXml
 
@@ -100,6 +101,15 @@ class Domains:
             if record := self._record(domain):
                 yield MarkedDomain(name=domain.name(), uuid=domain.UUIDString(), record=record)
 
+    def chains(self) -> Iterator[ChainsXml]:
+        """What each domain of the host stands on, as it runs and as it is defined."""
+        with self._host.calling("listing domains") as connection:
+            domains = connection.listAllDomains(0)
+        for domain in domains:
+            for flags in (0, libvirtd.XML_INACTIVE):
+                if found := self._chains(domain, flags):
+                    yield found
+
     def mark(self, id: ServerId, record: RecordXml) -> None:
         """Replace our record in a domain's metadata, in its definition and in the running one."""
         bare = BareRecordXml(owner=record.owner, record=record.record)
@@ -188,6 +198,16 @@ class Domains:
                 )
         except LibvirtFailed as error:
             if error.code in (libvirtd.NO_METADATA, libvirtd.NO_SUCH_DOMAIN):
+                return None
+            raise
+
+    def _chains(self, domain: Any, flags: int) -> ChainsXml | None:
+        """None for a domain that went while we were listing."""
+        try:
+            with self._host.calling("reading the description of a domain"):
+                return ChainsXml.from_xml(domain.XMLDesc(flags))
+        except LibvirtFailed as error:
+            if error.code == libvirtd.NO_SUCH_DOMAIN:
                 return None
             raise
 

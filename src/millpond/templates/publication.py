@@ -3,13 +3,15 @@
 import logging
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from millpond.errors import PoolUnusable, VolumeExists
 from millpond.model.template import Template
 from millpond.records import codec, journal
-from millpond.records.journal import Step, Verb, Watch, nothing
+from millpond.records.journal import Step, Verb, Watch, deed, nothing
 from millpond.system import files
 from millpond.templates.store import TemplateStore
 
@@ -35,6 +37,21 @@ class Preparation(Protocol):
 
 
 P = TypeVar("P", bound=Preparation)
+
+
+class Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+N = TypeVar("N", bound=Named)
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A template on its way out of the pool."""
+
+    name: str
 
 
 class Publication:
@@ -77,10 +94,31 @@ class Publication:
 
     def drop(self, name: str) -> None:
         """Its workspace names it as ours until it is gone: killed in between, clear() goes on."""
+        journal.run(self.removal(), Removal(name), WorkspaceJournal(self._store), self._watch)
+
+    def removal(self) -> Verb[Removal]:
+        store = self._store
+        return Verb(
+            "remove",
+            (
+                Step("record", deed(lambda going: store.forget(going.name))),
+                Step("file", deed(lambda going: store.remove_file(going.name))),
+                Step("refresh", deed(lambda _going: store.pool.refresh())),
+            ),
+            finished=nothing,
+            undone=nothing,
+            resumes=True,
+        )
+
+    def set_aside(self, name: str) -> Path:
+        """Out of the pool, but kept for people to look at. Its lock is held."""
         self._store.workspace(name)
-        self._store.remove(name)
+        self._store.forget(name)
+        kept = self._store.set_aside(name, datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"))
         self._store.pool.refresh()
         self._store.discard_workspace(name)
+        LOG.warning("template %s is not what it was: moved to %s", name, kept)
+        return kept
 
     def clear(self, name: str) -> None:
         """Remove what an interrupted preparation left: only what its own journal names."""
@@ -124,15 +162,15 @@ class Publication:
 
 
 class WorkspaceJournal:
-    """The step of a template's preparation, in its workspace."""
+    """The step of a template's preparation or removal, in its workspace."""
 
     def __init__(self, store: TemplateStore) -> None:
         self._store = store
 
-    def enter(self, state: P, verb: str, step: str) -> P:
+    def enter(self, state: N, verb: str, step: str) -> N:
         path = self._store.workspace(state.name) / "journal.json"
         files.write_atomically(path, codec.encode({"schema": 1, "verb": verb, "step": step}))
         return state
 
-    def close(self, state: P, remains: P | None) -> None:
+    def close(self, state: N, remains: N | None) -> None:
         self._store.discard_workspace(state.name)
