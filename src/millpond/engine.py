@@ -23,14 +23,15 @@ from millpond.compute.domains import Domains
 from millpond.compute.host import Host
 from millpond.compute.template_uses import TemplateUses
 from millpond.config import Settings, VirtTypeOption
-from millpond.errors import Ambiguous, PoolNotFound, ServerNotFound
+from millpond.errors import Ambiguous, PoolNotFound, ServerNotFound, TemplateNotFound
 from millpond.images.catalogue import Catalogue
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
 from millpond.model.layer import CephAccess
-from millpond.model.names import ImageId, ServerId, template_name
+from millpond.model.names import ImageId, ServerId, split_volume_name, template_name
 from millpond.model.server import Server, VirtType
 from millpond.model.template import Template
+from millpond.model.volume import Volume
 from millpond.records.files import FileRecords
 from millpond.records.journal import Watch, unwatched
 from millpond.storage.ensure import PoolWanted
@@ -44,8 +45,10 @@ from millpond.templates.blank import BlankTemplates
 from millpond.templates.cache_manager import ImageCacheManager, Surroundings
 from millpond.templates.handler import BaseTemplateImagehandler, Workshop
 from millpond.templates.marks import Marks
+from millpond.templates.publication import Publication
+from millpond.templates.scrub import Scrub
 from millpond.templates.store import TemplateStore
-from millpond.templates.verdicts import Rules
+from millpond.templates.verdicts import Rules, Verdict
 
 
 class Engine:
@@ -165,8 +168,14 @@ class Engine:
             find_promised=uses.promised,
             images=self.catalogue,
             drop=self._drop_template,
+            tidy=lambda: self.templates.init(),
         )
         return ImageCacheManager(self.template_store, self.marks, around)
+
+    @cached_property
+    def scrub(self) -> Scrub:
+        publication = Publication(self.template_store, self._watch)
+        return Scrub(self.template_store, publication, self._all_users, self._prepared_anew)
 
     @property
     def cache_rules(self) -> Rules:
@@ -184,6 +193,7 @@ class Engine:
             domains=self.domains,
             open_pool=self.pools.opened,
             layout=self.nova_layout(),
+            pools_only=self.settings.libvirt.selection.images_type.pools_only,
         )
 
     @cached_property
@@ -280,7 +290,7 @@ class Engine:
 
     def remove_templates(self, image: Image) -> None:
         """Templates of an image that goes."""
-        for template in list(self._templates()):
+        for template in list(self.all_templates()):
             if template.image == image.id:
                 self.templates.remove_image(image.id, template.format)
                 self.marks.unpin(template.volume)
@@ -290,6 +300,25 @@ class Engine:
         """Its lock is held. In a Ceph cluster it goes, too, unless disks stand on it there."""
         (self.templates if template.image else self.blanks).drop(template)
         self._forget_in_cluster(template.volume)
+
+    def _prepared_anew(self, template: Template) -> Template | None:
+        if not template.image:
+            return None
+        image = self.catalogue.describe(template.image)
+        return self.templates.fetch_image(image, template.format)
+
+    def _all_users(self, template: str) -> tuple[str, ...]:
+        """Those that are not ours among them."""
+        return self.template_uses.all().of(template) + self.marks.hosts_using(template)
+
+    def templates_in_cluster(self) -> list[Volume]:
+        """Of all hosts that share it."""
+        wanted = self._rbd_pool()
+        if not wanted or not wanted.ceph:
+            return []
+        volumes = self.refreshed_pool(wanted.name).volumes()
+        others = [each for each in volumes if not split_volume_name(each.name)]
+        return [each for each in others if is_complete(wanted.ceph, each.name)]
 
     def _forget_in_cluster(self, template: str) -> None:
         if self.settings.libvirt.rbd:
@@ -301,11 +330,31 @@ class Engine:
         if backend is Backend.RBD:
             wanted = self._rbd_pool()
             return bool(wanted and wanted.ceph and is_complete(wanted.ceph, name))
-        return any(each.volume == name for each in self._templates())
+        return any(each.volume == name for each in self.all_templates())
 
-    def _templates(self) -> Iterator[Template]:
+    def cached_templates(self, name: str) -> list[Template]:
+        """The one of this name, or all of an image. Raises TemplateNotFound."""
+        image = self.catalogue.find(name)
+        found = [
+            each
+            for each in self.all_templates()
+            if each.volume == name or (each.image and each.image in (name, image and image.id))
+        ]
+        if not found:
+            raise TemplateNotFound(name)
+        return found
+
+    def all_templates(self) -> Iterator[Template]:
         """Where none was ever made, no pool is made to look for them."""
-        return self.template_store.all() if Path(self.pool_plan.base.path).is_dir() else iter(())
+        return self.template_store.all() if self._has_cache else iter(())
+
+    def surveyed_cache(self, rules: Rules) -> list[Verdict]:
+        """What would become of each template. Nothing is changed, and no pool is made."""
+        return self.cache_manager.survey(rules) if self._has_cache else []
+
+    @property
+    def _has_cache(self) -> bool:
+        return Path(self.pool_plan.base.path).is_dir()
 
     def template_users(self, template: str) -> tuple[str, ...]:
         """Servers that stand on a template, or are being made from it; and other hosts that share
@@ -315,7 +364,7 @@ class Engine:
     def volume_owners(self, pool: LibvirtPool) -> Mapping[str, str]:
         """What each volume of a pool belongs to, in words, from the records."""
         keeps_templates = pool.ceph or pool.name == self.pool_plan.base.name
-        templates = self._templates() if keeps_templates else ()
+        templates = self.all_templates() if keeps_templates else ()
         disks = [(disk, server) for server in self.records.all() for disk in server.disks]
         overlays = [(server.overlay, server) for server in self.records.all()]
         return {

@@ -133,6 +133,13 @@ class VolumeNotFound(NotFound):
 
 
 @dataclass(eq=False)
+class TemplateNotFound(NotFound):
+    template: str
+    message = "there is no template {self.template!r}, and none of an image of that name"
+    hint = "'millpond cache list' shows what there is, 'millpond cache fetch IMAGE' prepares one"
+
+
+@dataclass(eq=False)
 class DiskNotFound(NotFound):
     server: str
     role: str

@@ -30,6 +30,8 @@ class TemplateUses:
     open_pool: Callable[[str], Pool]
     """As it is: none is made."""
     layout: NovaLayout
+    pools_only: bool = False
+    """No legacy disk is left, the operator says."""
 
     def promised(self) -> Uses:
         """By our records alone, which name a template before it is fetched."""
@@ -72,7 +74,8 @@ class TemplateUses:
                         yield template, ours[pool, volume.name]
 
     def _of_legacy_disks(self) -> tuple[list[Use], tuple[str, ...]]:
-        disks = [disk for server in self.layout.servers() for disk in server.disks]
+        servers = [] if self.pools_only else self.layout.servers()
+        disks = [disk for server in servers for disk in server.disks]
         used = [(disk.base.volume, f"disk {disk.path}") for disk in disks if disk.base]
         unknown = (
             disk for disk in disks if not disk.layout and disk.content is not Content.CONFIG

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from millpond.errors import Busy, ImageNotFound, MillpondError
+from millpond.errors import Busy, ImageNotFound, MillpondError, TemplateNotFound
 from millpond.images.source import ImageSource
 from millpond.model.names import ImageId
 from millpond.model.template import Template
@@ -42,6 +42,8 @@ class Surroundings:
     """From records alone: those of a server name its templates before it takes their locks."""
     images: ImageSource
     drop: Callable[[Template], None]
+    tidy: Callable[[], None]
+    """Finish or undo what an interrupted run or preparation left."""
 
 
 class ImageCacheManager:
@@ -57,6 +59,7 @@ class ImageCacheManager:
     def prune(self, rules: Rules) -> list[Verdict]:
         """Remove what nothing uses; those that went. Whoever holds a template's lock is making
         it or about to use it: that one stays."""
+        self._around.tidy()
         uses = self._told()
         going = [each for each in self._decided(rules, uses) if each.goes]
         with ExitStack() as locks:
@@ -64,6 +67,16 @@ class ImageCacheManager:
             if not held:
                 return []
             return self._remove(self._still_going(rules, uses, held))
+
+    def pin(self, name: str, by: str) -> None:
+        """It stays, whether it is used or not."""
+        with self._store.lock(name):
+            if self._store.find(name) is None:
+                raise TemplateNotFound(name)
+            self._marks.pin(name, by)
+
+    def unpin(self, name: str) -> None:
+        self._marks.unpin(name)
 
     def _told(self) -> Uses:
         """What this host uses; other hosts read it from our mark."""
