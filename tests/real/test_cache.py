@@ -18,6 +18,7 @@ from millpond.model.flavor import Flavor
 from millpond.model.formats import DiskFormat
 from millpond.model.sizes import MiB
 from millpond.records.journal import Moment
+from millpond.templates.cache_manager import ImageCacheManager, Surroundings
 from millpond.templates.marks import Marks
 from millpond.templates.publication import Publication
 from tests.support.killer import killed
@@ -211,6 +212,27 @@ def test_a_template_that_somebody_works_on_stays(millpond, template):
     with engine.template_store.lock(template.volume):
         assert prune(millpond) == []
     assert prune(millpond) == [template.volume]
+
+
+def test_a_server_that_came_after_the_first_look_is_seen_by_the_second(millpond, image, template):
+    engine = millpond.engine()
+
+    def look():
+        seen = engine.template_uses.all()
+        create(millpond, "web")
+        return seen
+
+    around = Surroundings(
+        find_uses=look,
+        find_promised=engine.template_uses.promised,
+        images=engine.catalogue,
+        drop=engine.templates.drop,
+        tidy=engine.templates.init,
+    )
+    manager = ImageCacheManager(engine.template_store, engine.marks, around)
+    assert manager.prune(engine.cache_rules) == []
+    assert bases(millpond) == [template.volume]
+    assert engine.marks.own().in_use == {template.volume}
 
 
 def test_no_base_is_removed_under_servers_that_come_and_go(millpond, image, micro_guest, workdir):

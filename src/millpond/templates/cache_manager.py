@@ -79,15 +79,12 @@ class ImageCacheManager:
         self._marks.unpin(name)
 
     def _told(self) -> Uses:
-        """What this host uses; other hosts read it from our mark."""
-        found: list[Uses] = []
-
-        def find_used() -> frozenset[str]:
-            found.append(self._around.find_uses())
-            return frozenset(found[0].by_template)
-
-        self._marks.tell(find_used)
-        return found[0]
+        """What this host uses; other hosts read it from our mark. Only the records are read while
+        servers wait to write to it."""
+        uses = self._around.find_uses()
+        promised = self._around.find_promised
+        self._marks.tell(lambda: frozenset({*uses.by_template, *promised().by_template}))
+        return uses
 
     def _is_taken(self, locks: ExitStack, name: str) -> bool:
         with suppress(Busy):

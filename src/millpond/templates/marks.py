@@ -56,7 +56,7 @@ class Marks:
             used = {**mark.last_used, template: now}
             self._write(replace(mark, at=now, in_use=mark.in_use | {template}, last_used=used))
 
-    def tell(self, find_used: Callable[[], frozenset[str]]) -> frozenset[str]:
+    def tell(self, find_used: Callable[[], frozenset[str]]) -> None:
         """Write down what this host uses. Found out while the mark's lock is held: a server's
         record is older than its note, so that no note is lost between the two."""
         with self._store.lock_marks(self._owner()):
@@ -66,7 +66,6 @@ class Marks:
             times |= dict.fromkeys(used, now)
             mark = HostMark(owner=self._owner(), at=now, in_use=used, last_used=times)
             self._write(mark)
-        return used
 
     def own(self) -> HostMark:
         found = self._read(self._path(self._owner()))
