@@ -135,6 +135,7 @@ class Engine:
             users=self.template_users,
             watch=self._watch,
             note_use=self.marks.note,
+            make_room=self._make_room,
         )
         manager: Any = stevedore.DriverManager(
             "millpond.template_handlers",
@@ -153,6 +154,7 @@ class Engine:
             self.settings.default_ephemeral_format,
             self._watch,
             self.marks.note,
+            self._make_room,
         )
 
     @cached_property
@@ -171,6 +173,9 @@ class Engine:
             tidy=lambda: self.templates.init(),
         )
         return ImageCacheManager(self.template_store, self.marks, around)
+
+    def _make_room(self, needed: int) -> None:
+        self.cache_manager.make_room(self.cache_rules, needed)
 
     @cached_property
     def scrub(self) -> Scrub:

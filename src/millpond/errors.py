@@ -441,6 +441,18 @@ class NoSpace(HostProblem):
 
 
 @dataclass(eq=False)
+class CacheFull(HostProblem):
+    needed: str
+    bound: str
+    taken: str
+    message = (
+        "the cache may have {self.bound} (max_bytes): a template of {self.needed} does not fit "
+        "beside {self.taken} that are used or pinned"
+    )
+    hint = "raise [image_cache] max_bytes, or let go what 'millpond cache list' shows as used"
+
+
+@dataclass(eq=False)
 class LibvirtFailed(HostProblem):
     doing: str
     code: int

@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -146,19 +147,43 @@ def test_what_is_not_there_cannot_be_pinned(millpond, image):
     assert (code, "there is no template 'guest'" in message) == (3, True)
 
 
-def test_a_cache_that_is_too_large_loses_the_least_recently_used(millpond, workdir):
-    millpond.configure("[image_cache]\nmax_bytes = 2560K\n")
+@pytest.fixture
+def images(millpond, workdir):
+    """Of a MiB each that is no hole, and have to be converted."""
     for name in ("a", "b", "c"):
         (workdir / name).write_bytes(os.urandom(MiB))
         words = ["qemu-img", "convert", "-f", "raw", "-O", "qcow2"]
         subprocess.run([*words, workdir / name, workdir / f"{name}.qcow2"], check=True)
-        millpond.ok("image", "add", workdir / f"{name}.qcow2")
-    made = {}
-    for name in ("a", "b", "c", "a"):
-        (made[name],) = millpond.json("cache", "fetch", name)
-        time.sleep(1.1)  # a use is noted to the second
-    assert prune(millpond) == [made["b"]["volume"]]
-    assert bases(millpond) == sorted(made[each]["volume"] for each in "ac")
+        millpond.ok("image", "add", workdir / f"{name}.qcow2", "--name", name)
+
+
+def fetch(millpond, name):
+    (made,) = millpond.json("cache", "fetch", name)
+    time.sleep(1.1)  # a use is noted to the second
+    return made["volume"]
+
+
+def test_a_cache_that_is_too_large_loses_the_least_recently_used(millpond, images):
+    made = {name: fetch(millpond, name) for name in ("a", "b", "c", "a")}
+    millpond.configure("[image_cache]\nmax_bytes = 2560K\n")
+    assert prune(millpond) == [made["b"]]
+    assert bases(millpond) == sorted(made[each] for each in "ac")
+
+
+def test_a_bounded_cache_makes_room_for_what_is_fetched(millpond, images):
+    millpond.configure("[image_cache]\nmax_bytes = 2560K\n")
+    made = {name: fetch(millpond, name) for name in ("a", "b", "a", "c")}
+    assert bases(millpond) == sorted(made[each] for each in "ac")
+
+
+def test_what_is_pinned_is_not_removed_to_make_room(millpond, images):
+    millpond.configure("[image_cache]\nmax_bytes = 2560K\n")
+    made = {name: fetch(millpond, name) for name in ("a", "b")}
+    millpond.ok("cache", "pin", "a", "b")
+    code, message = millpond.fails("cache", "fetch", "c")
+    assert (code, "does not fit beside 2 MiB that are used or pinned" in message) == (6, True)
+    assert bases(millpond) == sorted(made.values())
+    assert millpond.engine().template_store.unfinished() == []
 
 
 def test_another_host_that_shares_the_cache_keeps_what_it_uses(millpond, template):
@@ -270,6 +295,46 @@ def test_no_base_is_removed_under_servers_that_come_and_go(millpond, image, micr
 
 
 REMOVAL = Publication(None, None).removal()
+
+
+def populated(millpond, connection, count, bases):
+    """So many servers on so many templates, laid out behind Millpond's back."""
+    create(millpond, "model")
+    engine = millpond.engine()
+    model, store = engine.server("model"), engine.template_store
+    (template,) = store.all()
+    names = [f"{number:040x}" for number in range(bases)]
+    for name in names:
+        os.link(millpond.bases / template.volume, millpond.bases / name)
+        store.put(replace(template, volume=name))
+    overlay = (millpond.disks / model.disks[0].volume).read_bytes()[:65536]
+    domain = connection.lookupByName("model").XMLDesc()
+    for number in range(count):
+        id, name = str(uuid.uuid4()), names[number % bases]
+        volume = f"{id}_disk"
+        base = replace(model.disks[0].template, volume=name)
+        disk = replace(model.disks[0], volume=volume, template=base)
+        engine.records.put(replace(model, id=id, name=f"s{number}", disks=(disk,)))
+        (millpond.disks / volume).write_bytes(
+            overlay.replace(template.volume.encode(), name.encode())
+        )
+        own = domain.replace(model.id, id).replace(template.volume, name)
+        connection.defineXML(own.replace("<name>model<", f"<name>s{number}<"))
+    connection.storagePoolLookupByName("nova-disks-pool").refresh()
+    return names
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_it_takes_at_most_a_millisecond_a_disk(millpond, image, connection):
+    names = populated(millpond, connection, 5000, 200)
+    engine = millpond.engine()
+    engine.cache_manager.survey(engine.cache_rules)
+    begun = time.monotonic()
+    gone = engine.cache_manager.prune(engine.cache_rules)
+    assert time.monotonic() - begun < 5
+    assert gone == []
+    assert set(names) < set(bases(millpond))
 
 
 @pytest.mark.parametrize("moment", Moment)

@@ -13,7 +13,7 @@ from millpond.model.template import Prepared, Template
 from millpond.records.journal import Step, Watch, unwatched
 from millpond.system import mkfs
 from millpond.templates.handler import NoteUse, unnoted
-from millpond.templates.publication import Publication
+from millpond.templates.publication import MakeRoom, Publication, unbounded
 from millpond.templates.store import TemplateStore
 
 LOG = logging.getLogger(__name__)
@@ -56,11 +56,12 @@ class BlankTemplates:
         filesystem: str,
         watch: Watch = unwatched,
         note_use: NoteUse = unnoted,
+        make_room: MakeRoom = unbounded,
     ) -> None:
         self._store = store
         self._note_use = note_use
         self._filesystem = filesystem
-        self._publication = Publication(store, watch)
+        self._publication = Publication(store, watch, make_room)
 
     def name(self, content: Content, size: int) -> str:
         return self._wanted(content, size).name

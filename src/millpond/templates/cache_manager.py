@@ -1,18 +1,17 @@
 """ImageCacheManager: removes the templates that nothing uses, and says why the others stay."""
 
 import logging
-import os
-import stat
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
-from millpond.errors import Busy, ImageNotFound, MillpondError, TemplateNotFound
+from millpond.errors import Busy, CacheFull, ImageNotFound, MillpondError, TemplateNotFound
 from millpond.images.source import ImageSource
 from millpond.model.names import ImageId
+from millpond.model.sizes import format_size
 from millpond.model.template import Template
+from millpond.system import files
 from millpond.templates.marks import HostMark, Marks
 from millpond.templates.store import TemplateStore
 from millpond.templates.verdicts import Cached, Rules, Verdict, decide
@@ -60,6 +59,20 @@ class ImageCacheManager:
         """Remove what nothing uses; those that went. Whoever holds a template's lock is making
         it or about to use it: that one stays."""
         self._around.tidy()
+        return self._evict(rules)
+
+    def make_room(self, rules: Rules, needed: int) -> None:
+        """For a template that is about to enter the cache: by size alone, whatever their age.
+        Raises CacheFull if what is used or pinned leaves no room."""
+        bound = rules.max_bytes
+        if not bound or self._store.space() + needed <= bound:
+            return
+        if needed < bound:
+            self._evict(replace(rules, removes_unused=False, max_bytes=bound - needed))
+        if (taken := self._store.space()) + needed > bound:
+            raise CacheFull(*map(format_size, (needed, bound, taken)))
+
+    def _evict(self, rules: Rules) -> list[Verdict]:
         uses = self._told()
         going = [each for each in self._decided(rules, uses) if each.goes]
         with ExitStack() as locks:
@@ -118,7 +131,7 @@ class ImageCacheManager:
         ask = not users and not known.is_shared(name)
         return Cached(
             template=template,
-            space=space(self._store.cache / name),
+            space=files.own_space(self._store.cache / name),
             last_used=max([datetime.fromisoformat(template.created), *known.times(name)]),
             users=users,
             pinned_by=self._marks.pinned_by(name),
@@ -156,14 +169,6 @@ class _Known:
     def is_shared(self, name: str) -> bool:
         """Another host's catalogue may have its image."""
         return any(name in each.last_used for each in self.others)
-
-
-def space(path: Path) -> int:
-    """What its removal would free. A link or a device is no file (B47), and the bytes of a hard
-    link are somebody else's, too."""
-    found = os.lstat(path)
-    is_alone = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
-    return found.st_blocks * 512 if is_alone else 0
 
 
 def _names(verdicts: Sequence[Verdict]) -> list[str]:

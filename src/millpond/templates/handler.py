@@ -13,6 +13,7 @@ from millpond.model.names import ImageId, template_name
 from millpond.model.template import Template
 from millpond.records.journal import Watch, unwatched
 from millpond.system.files import Progress, silent
+from millpond.templates.publication import MakeRoom, unbounded
 from millpond.templates.store import TemplateStore
 
 LOG = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class Workshop:
     users: Users
     watch: Watch = unwatched
     note_use: NoteUse = unnoted
+    make_room: MakeRoom = unbounded
 
 
 class BaseTemplateImagehandler(ABC):

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,10 +54,21 @@ class Removal:
     name: str
 
 
+MakeRoom = Callable[[int], None]
+"""Called before so many bytes enter the pool; raises CacheFull where they do not fit."""
+
+
+def unbounded(_needed: int) -> None:
+    """There is always room."""
+
+
 class Publication:
-    def __init__(self, store: TemplateStore, watch: Watch) -> None:
+    def __init__(
+        self, store: TemplateStore, watch: Watch, make_room: MakeRoom = unbounded
+    ) -> None:
         self._store = store
         self._watch = watch
+        self._make_room = make_room
 
     def verb(self, making: Sequence[Step[P]]) -> Verb[P]:
         return Verb(
@@ -134,13 +145,19 @@ class Publication:
             os.fchmod(file.fileno(), 0o444)
             os.fchown(file.fileno(), os.geteuid(), os.getegid())
             files.sync(file.fileno())
+        with self._store.lock_room():
+            before = files.own_space(self._store.cache / wanted.name)  # of one that it replaces
+            self._make_room(files.own_space(part) - before)
+            self._enter(part, wanted.name)
+        return wanted
+
+    def _enter(self, part: Path, name: str) -> None:
         try:
-            os.rename(part, self._store.cache / wanted.name)
+            os.rename(part, self._store.cache / name)
             files.sync_directory(self._store.cache)
         except FileNotFoundError as error:
             reason = f"its directory {self._store.cache} is missing"
             raise PoolUnusable(self._store.pool.name, reason) from error
-        return wanted
 
     def _withdraw(self, wanted: Preparation) -> None:
         if not wanted.replaces and (self._store.cache / wanted.name).exists():

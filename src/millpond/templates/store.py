@@ -37,6 +37,10 @@ class TemplateStore:
         """The same, or Busy at once."""
         return self._locks.hold_now(f"template:{name}", f"template {name}")
 
+    def lock_room(self) -> AbstractContextManager[None]:
+        """Held from when a template is found to fit into the cache until it is there."""
+        return self._locks.hold("room")
+
     def lock_marks(self, owner: str) -> AbstractContextManager[None]:
         """Held while a host's mark is read and written; taken after a template's lock."""
         return self._locks.hold(f"uses:{owner}")
@@ -103,6 +107,11 @@ class TemplateStore:
     def unfinished(self) -> list[str]:
         """Names of templates whose preparation was begun and has not ended."""
         return sorted(path.name for path in self._incoming.glob("[!.]*"))
+
+    def space(self) -> int:
+        """What the templates take on disk, one that has no record yet included."""
+        names = {each.volume for each in self.all()} | set(self.unfinished())
+        return sum(files.own_space(self.cache / name) for name in names)
 
     def unknown(self) -> list[str]:
         """Files in the pool that are no template and no preparation of ours: never touched."""
