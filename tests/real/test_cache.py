@@ -337,8 +337,14 @@ def test_it_takes_at_most_a_millisecond_a_disk(millpond, image, connection):
     assert set(names) < set(bases(millpond))
 
 
-@pytest.mark.parametrize("moment", Moment)
-@pytest.mark.parametrize("step", REMOVAL.step_names)
+@pytest.mark.parametrize(
+    ("step", "moment"),
+    [
+        pytest.param(step, moment, marks=() if step == "file" else pytest.mark.full)
+        for step in REMOVAL.step_names
+        for moment in Moment
+    ],
+)
 def test_killed_while_it_removes(millpond, image, template, step, moment):
     killed(millpond, "remove", step, moment, "prune")
     create(millpond, "web")

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,9 @@ from millpond.xml.nova import NovaDomainXml
 
 _DETACH_PATIENCE = 10.0
 """Seconds that a guest has to let a disk go; one that means to needs less than one."""
+
+_AT_ONCE = 3
+"""Of the five calls that a connection carries, when every domain is asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,13 +106,14 @@ class Domains:
                 yield MarkedDomain(name=domain.name(), uuid=domain.UUIDString(), record=record)
 
     def chains(self) -> Iterator[ChainsXml]:
-        """What each domain of the host stands on, as it runs and as it is defined."""
+        """What each domain of the host stands on, as it is defined and as it runs."""
         with self._host.calling("listing domains") as connection:
-            domains = connection.listAllDomains(0)
-        for domain in domains:
-            for flags in (0, libvirtd.XML_INACTIVE):
-                if found := self._chains(domain, flags):
-                    yield found
+            defined = connection.listAllDomains(libvirtd.LIST_PERSISTENT)
+            running = connection.listAllDomains(libvirtd.LIST_ACTIVE)
+        described = [(each, libvirtd.XML_INACTIVE) for each in defined]
+        described += [(each, 0) for each in running]
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            yield from filter(None, threads.map(self._chains, described))
 
     def mark(self, id: ServerId, record: RecordXml) -> None:
         """Replace our record in a domain's metadata, in its definition and in the running one."""
@@ -201,8 +206,9 @@ class Domains:
                 return None
             raise
 
-    def _chains(self, domain: Any, flags: int) -> ChainsXml | None:
+    def _chains(self, described: tuple[Any, int]) -> ChainsXml | None:
         """None for a domain that went while we were listing."""
+        domain, flags = described
         try:
             with self._host.calling("reading the description of a domain"):
                 return ChainsXml.from_xml(domain.XMLDesc(flags))

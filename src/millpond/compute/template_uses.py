@@ -51,8 +51,8 @@ class TemplateUses:
     def _named_by(self, domain: ChainsXml) -> Iterator[str | None]:
         for path in (domain.kernel, domain.initrd):
             yield self._template_at(path)
-        for top in (*domain.disks, *domain.mirrors):
-            for layer in _layers(top):
+        for disk in domain.disks:
+            for layer in (*_layers(disk), *_layers(disk.mirror)):
                 if layer.pool == self.layout.cache.pool:
                     yield layer.volume
                 yield self._template_at(layer.file or layer.device)

@@ -9,8 +9,6 @@ from millpond.xml.element import Element, at
 
 @dataclass(frozen=True, kw_only=True)
 class LayerXml(Element, tag="backingStore"):
-    """A <disk>, a <backingStore> or a <mirror>: they have the same parts."""
-
     file: str | None = at("source/@file", default=None)
     device: str | None = at("source/@dev", default=None)
     pool: str | None = at("source/@pool", default=None)
@@ -19,9 +17,18 @@ class LayerXml(Element, tag="backingStore"):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MirrorXml(LayerXml, tag="mirror"):
+    """What a block job copies to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopXml(LayerXml, tag="disk"):
+    mirror: MirrorXml | None = at("mirror", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ChainsXml(Element, tag="domain"):
     name: str = at("name")
     kernel: str | None = at("os/kernel", default=None)
     initrd: str | None = at("os/initrd", default=None)
-    disks: tuple[LayerXml, ...] = at("devices/disk", default=())
-    mirrors: tuple[LayerXml, ...] = at("devices/disk/mirror", default=())
+    disks: tuple[TopXml, ...] = at("devices/disk", default=())
