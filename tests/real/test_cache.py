@@ -134,6 +134,21 @@ def test_a_raw_disk_that_claims_a_base_pins_nothing(millpond, image, connection,
     assert prune(millpond) == [name]
 
 
+def test_a_disk_in_novas_layout_keeps_its_base_and_all_if_it_cannot_be_read(millpond, template):
+    disk = millpond.state / "instances" / str(uuid.uuid4()) / "disk"
+    disk.parent.mkdir()
+    words = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw"]
+    subprocess.run([*words, "-b", millpond.bases / template.volume, disk], check=True)
+    assert prune(millpond) == []
+    assert fates(millpond) == {template.volume: f"used by disk {disk}"}
+    disk.write_bytes(b"damaged")
+    assert prune(millpond) == []
+    reason = f"used by perhaps disk {disk}, which cannot be read"
+    assert fates(millpond) == {template.volume: reason}
+    millpond.configure("images_type = libvirt-storage\n" + NO_AGE)
+    assert prune(millpond) == [template.volume]
+
+
 def test_a_pinned_template_stays_until_it_is_unpinned(millpond, template):
     millpond.ok("cache", "pin", "guest")
     assert prune(millpond, "--all-unused") == []
