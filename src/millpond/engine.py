@@ -302,9 +302,10 @@ class Engine:
                 self._forget_in_cluster(template.volume)
 
     def _drop_template(self, template: Template) -> None:
-        """Its lock is held. In a Ceph cluster it goes, too, unless disks stand on it there."""
-        (self.templates if template.image else self.blanks).drop(template)
+        """Its lock is held. In a Ceph cluster it goes first, while its name is known here, unless
+        disks of other hosts stand on it."""
         self._forget_in_cluster(template.volume)
+        (self.templates if template.image else self.blanks).drop(template)
 
     def _prepared_anew(self, template: Template) -> Template | None:
         if not template.image:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from millpond.backends.legacy.layout import NovaLayout
 from millpond.compute.domains import Domains
 from millpond.errors import PoolNotFound
-from millpond.model.formats import DiskFormat
+from millpond.model.formats import Backend, DiskFormat
 from millpond.model.server import Content, Server
 from millpond.records.records import Records
 from millpond.storage.pool import Pool
@@ -93,10 +93,12 @@ class TemplateUses:
 
 
 def _of_records(servers: Sequence[Server]) -> Iterator[Use]:
-    """A disk that stands on its template, or an operation that may be making one from it."""
+    """A disk that stands on its template, be it as a clone in a Ceph cluster, where the template
+    goes with the one here; or an operation that may be making one from it."""
     for server in servers:
         for disk in server.disks:
-            if disk.template and (disk.overlay or server.operation):
+            stands = disk.overlay or disk.backend is Backend.RBD
+            if disk.template and (stands or server.operation):
                 yield disk.template.volume, server.name
 
 

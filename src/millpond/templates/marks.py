@@ -23,7 +23,7 @@ SCHEMA = 1
 class HostMark:
     owner: str
     at: datetime
-    """When the host last looked at all that it uses."""
+    """When the host was last heard of."""
     in_use: frozenset[str] = frozenset()
     last_used: Mapping[str, datetime] = field(default_factory=dict)
     schema: int = SCHEMA
