@@ -140,6 +140,13 @@ class VolumeNotFound(NotFound):
 
 
 @dataclass(eq=False)
+class TemplateNotFound(NotFound):
+    template: str
+    message = "there is no template {self.template!r}, and none of an image of that name"
+    hint = "'millpond cache list' shows what there is, 'millpond cache fetch IMAGE' prepares one"
+
+
+@dataclass(eq=False)
 class DiskNotFound(NotFound):
     server: str
     role: str
@@ -454,6 +461,18 @@ class NoSpace(HostProblem):
     available: str
     message = "no space left in {self.where}: {self.needed} needed, {self.available} available"
     hint = "free some space there ('millpond doctor' shows what takes it)"
+
+
+@dataclass(eq=False)
+class CacheFull(HostProblem):
+    needed: str
+    bound: str
+    taken: str
+    message = (
+        "the cache may have {self.bound} (max_bytes): a template of {self.needed} does not fit "
+        "beside {self.taken} that are used or pinned"
+    )
+    hint = "raise [image_cache] max_bytes, or let go what 'millpond cache list' shows as used"
 
 
 @dataclass(eq=False)

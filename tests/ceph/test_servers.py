@@ -60,6 +60,19 @@ def test_a_server_runs_on_a_clone_of_its_template(mapped, ceph, rbd_pool, micro_
     assert images(ceph, rbd_pool) == set()
 
 
+def test_a_template_in_the_cluster_goes_with_the_one_on_the_host(mapped, ceph, rbd_pool):
+    made = create(mapped, "a", "qcow2", "--no-start")
+    template = made["disks"][0]["template"]["volume"]
+    listed = mapped.json("cache", "list")
+    assert [each["name"] for each in listed["ceph"]] == [template]
+    assert [each["reason"] for each in listed["templates"]] == ["used by a"]
+    assert mapped.json("cache", "prune", "--all-unused") == []
+    mapped.ok("server", "delete", "a")
+    (gone,) = mapped.json("cache", "prune", "--all-unused")
+    assert gone["template"]["volume"] == template
+    assert images(ceph, rbd_pool) == set()
+
+
 def test_only_the_first_server_brings_the_image_into_the_cluster(mapped, ceph, micro_guest):
     """B19: every later one writes no image data."""
     create(mapped, "first", "qcow2", "--no-start")

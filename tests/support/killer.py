@@ -5,6 +5,7 @@ python -m tests.support.killer CONFIG VERB STEP MOMENT delete|start|reboot NAME
 python -m tests.support.killer CONFIG VERB STEP MOMENT grow|add|remove NAME BYTES|DISK
 python -m tests.support.killer CONFIG VERB STEP MOMENT grow NAME BYTES without-files
 python -m tests.support.killer CONFIG VERB STEP MOMENT snapshot NAME IMAGE
+python -m tests.support.killer CONFIG VERB STEP MOMENT prune
 """
 
 import os
@@ -73,6 +74,7 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "add": lambda engine, name, size: data_disks.add(engine.host, engine.server(name), int(size)),
     "remove": lambda engine, name, role: data_disks.remove(engine.host, engine.server(name), role),
     "snapshot": take_snapshot,
+    "prune": lambda engine: engine.cache_manager.prune(engine.cache_rules.at_once()),
 }
 
 

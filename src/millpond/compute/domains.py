@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +11,15 @@ from millpond.errors import GuestHoldsOn, LibvirtFailed, TargetTaken
 from millpond.model.names import ServerId
 from millpond.system import libvirtd
 from millpond.system.libvirtd import ConsoleStream, Libvirtd
+from millpond.xml.chains import ChainsXml
 from millpond.xml.domain import NAMESPACE, BareRecordXml, DiskXml, DomainXml, RecordXml
 from millpond.xml.nova import NovaDomainXml
 
 _DETACH_PATIENCE = 10.0
 """Seconds that a guest has to let a disk go; one that means to needs less than one."""
+
+_AT_ONCE = 3
+"""Of the five calls that a connection carries, when every domain is asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +104,16 @@ class Domains:
                 continue
             if record := self._record(domain):
                 yield MarkedDomain(name=domain.name(), uuid=domain.UUIDString(), record=record)
+
+    def chains(self) -> Iterator[ChainsXml]:
+        """What each domain of the host stands on, as it is defined and as it runs."""
+        with self._host.calling("listing domains") as connection:
+            defined = connection.listAllDomains(libvirtd.LIST_PERSISTENT)
+            running = connection.listAllDomains(libvirtd.LIST_ACTIVE)
+        described = [(each, libvirtd.XML_INACTIVE) for each in defined]
+        described += [(each, 0) for each in running]
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            yield from filter(None, threads.map(self._chains, described))
 
     def mark(self, id: ServerId, record: RecordXml) -> None:
         """Replace our record in a domain's metadata, in its definition and in the running one."""
@@ -197,6 +212,17 @@ class Domains:
                 )
         except LibvirtFailed as error:
             if error.code in (libvirtd.NO_METADATA, libvirtd.NO_SUCH_DOMAIN):
+                return None
+            raise
+
+    def _chains(self, described: tuple[Any, int]) -> ChainsXml | None:
+        """None for a domain that went while we were listing."""
+        domain, flags = described
+        try:
+            with self._host.calling("reading the description of a domain"):
+                return ChainsXml.from_xml(domain.XMLDesc(flags))
+        except LibvirtFailed as error:
+            if error.code == libvirtd.NO_SUCH_DOMAIN:
                 return None
             raise
 

@@ -212,6 +212,7 @@ def _image_cache(reader: Reader) -> ImageCacheSettings:
             IMAGE_CACHE, "remove_unused_base_images", bool, True
         ),
         remove_unused_original_minimum_age_seconds=reader.take(IMAGE_CACHE, age, int, 0),
+        host_lease_seconds=reader.take(IMAGE_CACHE, "host_lease_seconds", int, 60),
         precache_concurrency=reader.take(IMAGE_CACHE, "precache_concurrency", int, 1),
         max_bytes=reader.take(IMAGE_CACHE, "max_bytes", parse_size, 0),
     )

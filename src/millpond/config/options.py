@@ -176,15 +176,23 @@ _IMAGE_CACHE_OPTIONS = (
         help="How long a template stays after its last use.",
     ),
     cfg.IntOpt(
+        "host_lease_seconds",
+        default=30 * 24 * 3600,
+        min=60,
+        help="How long what another host uses counts in a cache that it shares with this one, "
+        "after it was last heard of.",
+    ),
+    cfg.IntOpt(
         "precache_concurrency",
         default=1,
         min=1,
-        help="How many hosts fetch an image at once when it is fetched ahead of use.",
+        help="How many images are fetched at once ahead of use.",
     ),
     cfg.StrOpt(
         "max_bytes",
         default="0",
-        help="Size that unused templates may take together, such as 200G; 0 sets no bound.",
+        help="Size that templates may take together, such as 200G: the least recently used that "
+        "nothing uses go first; 0 sets no bound.",
     ),
 )
 

@@ -55,6 +55,7 @@ class ImageCacheSettings:
     """Seconds; 0 means every minute, -1 never."""
     remove_unused_base_images: bool
     remove_unused_original_minimum_age_seconds: int
+    host_lease_seconds: int
     precache_concurrency: int
     max_bytes: int
     """0 sets no bound."""

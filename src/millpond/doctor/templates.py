@@ -54,7 +54,7 @@ def needed(engine: Engine) -> Iterator[Finding]:
 
 
 def _gone(engine: Engine, base: TemplateRef, server: Server, disk: Disk) -> Finding:
-    users = ", ".join(engine.template_users(base.volume))
+    users = ", ".join(engine.template_uses.promised().of(base.volume))
     what = f"template {base.volume} is missing or damaged, and disks stand on it: {users}"
     if disk.content is not Content.IMAGE:
         return problem(what, "restore it from a copy: formatted anew it would be another one")

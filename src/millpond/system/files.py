@@ -172,6 +172,17 @@ def free_space(where: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
+def own_space(path: Path) -> int:
+    """What the removal of a file would free; of what is not there, nothing. A link or a device is
+    no file (B47), and the bytes of a hard link are somebody else's, too."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return 0
+    is_alone = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+    return found.st_blocks * 512 if is_alone else 0
+
+
 def can_open(path: str, how: int) -> bool:
     """Tried on a file whose name nobody else could have: not deduced from the host's address."""
     return os.access(path, how)

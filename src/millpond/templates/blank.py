@@ -12,7 +12,8 @@ from millpond.model.server import Content
 from millpond.model.template import Prepared, Template
 from millpond.records.journal import Step, Watch, unwatched
 from millpond.system import mkfs
-from millpond.templates.publication import Publication
+from millpond.templates.handler import NoteUse, unnoted
+from millpond.templates.publication import MakeRoom, Publication, unbounded
 from millpond.templates.store import TemplateStore
 
 LOG = logging.getLogger(__name__)
@@ -49,10 +50,18 @@ class BlankPreparation:
 
 
 class BlankTemplates:
-    def __init__(self, store: TemplateStore, filesystem: str, watch: Watch = unwatched) -> None:
+    def __init__(
+        self,
+        store: TemplateStore,
+        filesystem: str,
+        watch: Watch = unwatched,
+        note_use: NoteUse = unnoted,
+        make_room: MakeRoom = unbounded,
+    ) -> None:
         self._store = store
+        self._note_use = note_use
         self._filesystem = filesystem
-        self._publication = Publication(store, watch)
+        self._publication = Publication(store, watch, make_room)
 
     def name(self, content: Content, size: int) -> str:
         return self._wanted(content, size).name
@@ -61,10 +70,18 @@ class BlankTemplates:
         """Prepared once, however many ask at once."""
         wanted = self._wanted(content, size)
         with self._store.lock(wanted.name):
-            if found := self._store.find(wanted.name):
-                return found
-            self._refuse_to_replace(wanted.name)
-            template = self._publication.run(wanted, [Step("format", self._format)])
+            template = self._store.find(wanted.name) or self._prepare(wanted)
+            self._note_use(wanted.name)
+            return template
+
+    def drop(self, template: Template) -> None:
+        """Remove it. Its lock is held, and nothing uses it: the caller has asked."""
+        self._publication.drop(template.volume)
+        LOG.info("removed template %s", template.volume)
+
+    def _prepare(self, wanted: BlankPreparation) -> Template:
+        self._refuse_to_replace(wanted.name)
+        template = self._publication.run(wanted, [Step("format", self._format)])
         LOG.info("prepared template %s", wanted.name)
         return template
 

@@ -64,7 +64,7 @@ class ImagePreparation:
 class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
     def __init__(self, workshop: Workshop) -> None:
         super().__init__(workshop)
-        self._publication = Publication(workshop.store, workshop.watch)
+        self._publication = Publication(workshop.store, workshop.watch, workshop.make_room)
 
     def init(self) -> None:
         """Undo the preparations that were interrupted. Templates themselves outlive us."""

@@ -13,6 +13,7 @@ from millpond.model.names import ImageId, template_name
 from millpond.model.template import Template
 from millpond.records.journal import Watch, unwatched
 from millpond.system.files import Progress, silent
+from millpond.templates.publication import MakeRoom, unbounded
 from millpond.templates.store import TemplateStore
 
 LOG = logging.getLogger(__name__)
@@ -20,6 +21,13 @@ LOG = logging.getLogger(__name__)
 Users = Callable[[str], tuple[str, ...]]
 """Who stands on the template of this name. A server's record names its template before it is
 fetched, so that nobody is missing here."""
+
+NoteUse = Callable[[str], None]
+"""Told the name of each template that a disk is about to be made from, while its lock is held."""
+
+
+def unnoted(_template: str) -> None:
+    """Nobody keeps account of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +38,8 @@ class Workshop:
     images: ImageSource
     users: Users
     watch: Watch = unwatched
+    note_use: NoteUse = unnoted
+    make_room: MakeRoom = unbounded
 
 
 class BaseTemplateImagehandler(ABC):
@@ -40,6 +50,7 @@ class BaseTemplateImagehandler(ABC):
         self._images = workshop.images
         self._users = workshop.users
         self._watch = workshop.watch
+        self._note_use = workshop.note_use
 
     @abstractmethod
     def init(self) -> None:
@@ -51,10 +62,13 @@ class BaseTemplateImagehandler(ABC):
         """The image's template in this format, prepared once however many ask at once."""
         name = template_name(image.id, format)
         with self._store.lock(name):
-            if found := self._store.find(name):
+            template = self._store.find(name)
+            if template:
                 LOG.debug("template %s of image %s is there already", name, image.id)
-                return found
-            return self._prepare(image, format, progress)
+            else:
+                template = self._prepare(image, format, progress)
+            self._note_use(name)
+            return template
 
     def remove_image(self, image: ImageId, format: DiskFormat) -> None:
         """Drop a template that nothing uses; one that is gone already is no error."""
@@ -62,9 +76,13 @@ class BaseTemplateImagehandler(ABC):
         with self._store.lock(name):
             if users := self._users(name):
                 raise TemplateInUse(name, users)
-            if self._store.find(name):
-                self._drop(name)
-                LOG.info("removed template %s of image %s", name, image)
+            if found := self._store.find(name):
+                self.drop(found)
+
+    def drop(self, template: Template) -> None:
+        """Remove it. Its lock is held, and nothing uses it: the caller has asked."""
+        self._drop(template.volume)
+        LOG.info("removed template %s of image %s", template.volume, template.image)
 
     @abstractmethod
     def _prepare(self, image: Image, format: DiskFormat, progress: Progress) -> Template:

@@ -2,14 +2,16 @@
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from millpond.errors import PoolUnusable, VolumeExists
 from millpond.model.template import Template
 from millpond.records import codec, journal
-from millpond.records.journal import Step, Verb, Watch, nothing
+from millpond.records.journal import Step, Verb, Watch, deed, nothing
 from millpond.system import files
 from millpond.templates.store import TemplateStore
 
@@ -37,10 +39,36 @@ class Preparation(Protocol):
 P = TypeVar("P", bound=Preparation)
 
 
+class Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+N = TypeVar("N", bound=Named)
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A template on its way out of the pool."""
+
+    name: str
+
+
+MakeRoom = Callable[[int], None]
+"""Called before so many bytes enter the pool; raises CacheFull where they do not fit."""
+
+
+def unbounded(_needed: int) -> None:
+    """There is always room."""
+
+
 class Publication:
-    def __init__(self, store: TemplateStore, watch: Watch) -> None:
+    def __init__(
+        self, store: TemplateStore, watch: Watch, make_room: MakeRoom = unbounded
+    ) -> None:
         self._store = store
         self._watch = watch
+        self._make_room = make_room
 
     def verb(self, making: Sequence[Step[P]]) -> Verb[P]:
         return Verb(
@@ -77,10 +105,31 @@ class Publication:
 
     def drop(self, name: str) -> None:
         """Its workspace names it as ours until it is gone: killed in between, clear() goes on."""
+        journal.run(self.removal(), Removal(name), WorkspaceJournal(self._store), self._watch)
+
+    def removal(self) -> Verb[Removal]:
+        store = self._store
+        return Verb(
+            "remove",
+            (
+                Step("record", deed(lambda going: store.forget(going.name))),
+                Step("file", deed(lambda going: store.remove_file(going.name))),
+                Step("refresh", deed(lambda _going: store.pool.refresh())),
+            ),
+            finished=nothing,
+            undone=nothing,
+            resumes=True,
+        )
+
+    def set_aside(self, name: str) -> Path:
+        """Out of the pool, but kept for people to look at. Its lock is held."""
         self._store.workspace(name)
-        self._store.remove(name)
+        self._store.forget(name)
+        kept = self._store.set_aside(name, datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"))
         self._store.pool.refresh()
         self._store.discard_workspace(name)
+        LOG.warning("template %s is not what it was: moved to %s", name, kept)
+        return kept
 
     def clear(self, name: str) -> None:
         """Remove what an interrupted preparation left: only what its own journal names."""
@@ -96,13 +145,19 @@ class Publication:
             os.fchmod(file.fileno(), 0o444)
             os.fchown(file.fileno(), os.geteuid(), os.getegid())
             files.sync(file.fileno())
+        with self._store.lock_room():
+            before = files.own_space(self._store.cache / wanted.name)  # of one that it replaces
+            self._make_room(files.own_space(part) - before)
+            self._enter(part, wanted.name)
+        return wanted
+
+    def _enter(self, part: Path, name: str) -> None:
         try:
-            os.rename(part, self._store.cache / wanted.name)
+            os.rename(part, self._store.cache / name)
             files.sync_directory(self._store.cache)
         except FileNotFoundError as error:
             reason = f"its directory {self._store.cache} is missing"
             raise PoolUnusable(self._store.pool.name, reason) from error
-        return wanted
 
     def _withdraw(self, wanted: Preparation) -> None:
         if not wanted.replaces and (self._store.cache / wanted.name).exists():
@@ -124,15 +179,15 @@ class Publication:
 
 
 class WorkspaceJournal:
-    """The step of a template's preparation, in its workspace."""
+    """The step of a template's preparation or removal, in its workspace."""
 
     def __init__(self, store: TemplateStore) -> None:
         self._store = store
 
-    def enter(self, state: P, verb: str, step: str) -> P:
+    def enter(self, state: N, verb: str, step: str) -> N:
         path = self._store.workspace(state.name) / "journal.json"
         files.write_atomically(path, codec.encode({"schema": 1, "verb": verb, "step": step}))
         return state
 
-    def close(self, state: P, remains: P | None) -> None:
+    def close(self, state: N, remains: N | None) -> None:
         self._store.discard_workspace(state.name)

@@ -23,14 +23,27 @@ class TemplateStore:
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self.cache = Path(pool.path)
-        beside = self.cache.with_name(f"{self.cache.name}.millpond")
-        self._records = beside / "records"
-        self._incoming = beside / "incoming"
-        self._locks = Locks(beside / "locks")
+        self.beside = self.cache.with_name(f"{self.cache.name}.millpond")
+        self._records = self.beside / "records"
+        self._incoming = self.beside / "incoming"
+        self._quarantine = self.beside / "quarantine"
+        self._locks = Locks(self.beside / "locks")
 
     def lock(self, name: str) -> AbstractContextManager[None]:
         """Held while a template is prepared, looked up for use, or removed."""
         return self._locks.hold(f"template:{name}")
+
+    def lock_now(self, name: str) -> AbstractContextManager[None]:
+        """The same, or Busy at once."""
+        return self._locks.hold_now(f"template:{name}", f"template {name}")
+
+    def lock_room(self) -> AbstractContextManager[None]:
+        """Held from when a template is found to fit into the cache until it is there."""
+        return self._locks.hold("room")
+
+    def lock_marks(self, owner: str) -> AbstractContextManager[None]:
+        """Held while a host's mark is read and written; taken after a template's lock."""
+        return self._locks.hold(f"uses:{owner}")
 
     def is_worked_on(self, name: str) -> bool:
         return self._locks.is_held(f"template:{name}")
@@ -53,15 +66,26 @@ class TemplateStore:
         """Written last: from here on the template exists."""
         payload = codec.encode(template)
         head = {"length": len(payload), "sha256": _digest(payload)}
-        self._make(self._records)
-        files.write_atomically(
-            self._record(template.volume), json.dumps(head).encode() + b"\n" + payload
-        )
+        self.write(self._record(template.volume), json.dumps(head).encode() + b"\n" + payload)
 
-    def remove(self, name: str) -> None:
-        """Record first, so that nothing names a template that is half gone."""
+    def write(self, path: Path, content: bytes) -> None:
+        """A file beside the cache."""
+        self._make(path.parent)
+        files.write_atomically(path, content)
+
+    def forget(self, name: str) -> None:
+        """Before the file goes, so that nothing names a template that is half gone."""
         files.remove(self._record(name))
+
+    def remove_file(self, name: str) -> None:
         files.remove(self.cache / name)
+
+    def set_aside(self, name: str, stamp: str) -> Path:
+        """Move a file out of the pool, to be looked at by people."""
+        self._make(self._quarantine)
+        kept = self._quarantine / f"{name}.{stamp}"
+        (self.cache / name).rename(kept)
+        return kept
 
     def workspace(self, name: str) -> Path:
         """Where a template is made before it enters the pool."""
@@ -83,6 +107,11 @@ class TemplateStore:
     def unfinished(self) -> list[str]:
         """Names of templates whose preparation was begun and has not ended."""
         return sorted(path.name for path in self._incoming.glob("[!.]*"))
+
+    def space(self) -> int:
+        """What the templates take on disk, one that has no record yet included."""
+        names = {each.volume for each in self.all()} | set(self.unfinished())
+        return sum(files.own_space(self.cache / name) for name in names)
 
     def unknown(self) -> list[str]:
         """Files in the pool that are no template and no preparation of ours: never touched."""

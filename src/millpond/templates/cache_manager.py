@@ -1,0 +1,175 @@
+"""ImageCacheManager: removes the templates that nothing uses, and says why the others stay."""
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from millpond.errors import Busy, CacheFull, ImageNotFound, MillpondError, TemplateNotFound
+from millpond.images.source import ImageSource
+from millpond.model.names import ImageId
+from millpond.model.sizes import format_size
+from millpond.model.template import Template
+from millpond.system import files
+from millpond.templates.marks import HostMark, Marks
+from millpond.templates.store import TemplateStore
+from millpond.templates.verdicts import Cached, Rules, Verdict, decide
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uses:
+    """Who stands on what on this host, in words."""
+
+    by_template: Mapping[str, tuple[str, ...]]
+    unreadable: tuple[str, ...] = field(default=())
+    """Disks of which it is not known what they stand on: it could be any template."""
+
+    def of(self, template: str) -> tuple[str, ...]:
+        return self.by_template.get(template, ()) + self.unreadable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the manager asks and whom it tells."""
+
+    find_uses: Callable[[], Uses]
+    """From records, domains, volumes and legacy disks; no program is started."""
+    find_promised: Callable[[], Uses]
+    """From records alone: those of a server name its templates before it takes their locks."""
+    images: ImageSource
+    drop: Callable[[Template], None]
+    tidy: Callable[[], None]
+    """Finish or undo what an interrupted run or preparation left."""
+
+
+class ImageCacheManager:
+    def __init__(self, store: TemplateStore, marks: Marks, around: Surroundings) -> None:
+        self._store = store
+        self._marks = marks
+        self._around = around
+
+    def survey(self, rules: Rules) -> list[Verdict]:
+        """What would become of each template. Nothing is changed."""
+        return self._decided(rules, self._around.find_uses())
+
+    def prune(self, rules: Rules) -> list[Verdict]:
+        """Remove what nothing uses; those that went. Whoever holds a template's lock is making
+        it or about to use it: that one stays."""
+        self._around.tidy()
+        return self._evict(rules)
+
+    def make_room(self, rules: Rules, needed: int) -> None:
+        """For a template that is about to enter the cache: by size alone, whatever their age.
+        Raises CacheFull if what is used or pinned leaves no room."""
+        bound = rules.max_bytes
+        if not bound or self._store.space() + needed <= bound:
+            return
+        if needed < bound:
+            self._evict(replace(rules, removes_unused=False, max_bytes=bound - needed))
+        if (taken := self._store.space()) + needed > bound:
+            raise CacheFull(*map(format_size, (needed, bound, taken)))
+
+    def _evict(self, rules: Rules) -> list[Verdict]:
+        uses = self._told()
+        going = [each for each in self._decided(rules, uses) if each.goes]
+        with ExitStack() as locks:
+            held = {each for each in _names(going) if self._is_taken(locks, each)}
+            if not held:
+                return []
+            return self._remove(self._still_going(rules, uses, held))
+
+    def pin(self, name: str, by: str) -> None:
+        """It stays, whether it is used or not."""
+        with self._store.lock(name):
+            if self._store.find(name) is None:
+                raise TemplateNotFound(name)
+            self._marks.pin(name, by)
+
+    def unpin(self, name: str) -> None:
+        self._marks.unpin(name)
+
+    def _told(self) -> Uses:
+        """What this host uses; other hosts read it from our mark. Only the records are read while
+        servers wait to write to it."""
+        uses = self._around.find_uses()
+        promised = self._around.find_promised
+        self._marks.tell(lambda: frozenset({*uses.by_template, *promised().by_template}))
+        return uses
+
+    def _is_taken(self, locks: ExitStack, name: str) -> bool:
+        with suppress(Busy):
+            locks.enter_context(self._store.lock_now(name))
+            return True
+        return False
+
+    def _still_going(self, rules: Rules, before: Uses, held: Collection[str]) -> list[Verdict]:
+        """Asked again now that nobody can begin to use them. All records are read once, however
+        many templates there are."""
+        now = self._around.find_promised()
+        both = {**before.by_template, **now.by_template}
+        uses = Uses(by_template=both, unreadable=before.unreadable)
+        decided = self._decided(rules, uses)
+        return [each for each in decided if each.goes and each.cached.template.volume in held]
+
+    def _remove(self, going: Sequence[Verdict]) -> list[Verdict]:
+        for each in going:
+            self._around.drop(each.cached.template)
+            LOG.info("template %s went: %s", each.cached.template.volume, each.reason)
+        return list(going)
+
+    def _decided(self, rules: Rules, uses: Uses) -> list[Verdict]:
+        now = datetime.now(UTC)
+        known = _Known(uses=uses, own=self._marks.own(), others=tuple(self._marks.others()))
+        return decide([self._cached(each, known) for each in self._store.all()], rules, now)
+
+    def _cached(self, template: Template, known: "_Known") -> Cached:
+        name = template.volume
+        users = known.users(name)
+        ask = not users and not known.is_shared(name)
+        return Cached(
+            template=template,
+            space=files.own_space(self._store.cache / name),
+            last_used=max([datetime.fromisoformat(template.created), *known.times(name)]),
+            users=users,
+            pinned_by=self._marks.pinned_by(name),
+            image_gone=ask and self._is_gone(template.image),
+        )
+
+    def _is_gone(self, image: ImageId) -> bool:
+        """Only if its source says so: one that does not answer has lost nothing."""
+        try:
+            if image:  # a blank disk's template has none
+                self._around.images.describe(image)
+        except ImageNotFound:
+            return True
+        except MillpondError as error:
+            LOG.debug("whether image %s is still there is not known: %s", image, error)
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """All that is known of the use of templates at one moment."""
+
+    uses: Uses
+    own: HostMark
+    others: tuple[HostMark, ...]
+
+    def users(self, name: str) -> tuple[str, ...]:
+        hosts = tuple(f"host {each.owner}" for each in self.others if name in each.in_use)
+        return self.uses.of(name) + hosts
+
+    def times(self, name: str) -> list[datetime]:
+        marks = (self.own, *self.others)
+        return [each.last_used[name] for each in marks if name in each.last_used]
+
+    def is_shared(self, name: str) -> bool:
+        """Another host's catalogue may have its image."""
+        return any(name in each.last_used for each in self.others)
+
+
+def _names(verdicts: Sequence[Verdict]) -> list[str]:
+    return sorted(each.cached.template.volume for each in verdicts)

@@ -1,0 +1,429 @@
+"""The image cache: what is used stays, what is not goes, whatever happens meanwhile."""
+
+import json
+import os
+import random
+import subprocess
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from millpond.compute import delete, spawn
+from millpond.compute.request import ServerRequest
+from millpond.images.intake import Intake
+from millpond.model.flavor import Flavor
+from millpond.model.formats import DiskFormat
+from millpond.model.sizes import MiB
+from millpond.records.journal import Moment
+from millpond.templates.cache_manager import ImageCacheManager, Surroundings
+from millpond.templates.marks import Marks
+from millpond.templates.publication import Publication
+from tests.support.killer import killed
+from tests.support.millpond import converted
+
+NO_AGE = "[image_cache]\nremove_unused_original_minimum_age_seconds = 0\n"
+
+
+@pytest.fixture
+def image(millpond, micro_guest, workdir):
+    """A qcow2 image: its raw template is converted, and no other file's bytes."""
+    millpond.configure(NO_AGE)
+    file = converted(micro_guest, "qcow2", workdir)
+    return Intake(millpond.engine().images_directory).add(file, name="guest")
+
+
+@pytest.fixture
+def template(millpond, image):
+    return millpond.engine().templates.fetch_image(image, DiskFormat.RAW)
+
+
+def create(millpond, name, *words):
+    millpond.ok(
+        "server", "create", name, "--image", "guest", "--memory", "32M", "--no-start", *words
+    )
+
+
+def bases(millpond):
+    return sorted(os.listdir(millpond.bases))
+
+
+def fates(millpond):
+    """What ``cache list`` says of each template."""
+    listed = millpond.json("cache", "list")["templates"]
+    return {each["template"]["volume"]: each["reason"] for each in listed}
+
+
+def prune(millpond, *words):
+    return [each["template"]["volume"] for each in millpond.json("cache", "prune", *words)]
+
+
+def test_an_unused_template_goes_when_it_is_old(millpond, template):
+    millpond.configure()
+    assert prune(millpond) == []
+    assert prune(millpond, "--dry-run", "--all-unused") == [template.volume]
+    assert bases(millpond) == [template.volume]
+    millpond.configure(NO_AGE)
+    assert prune(millpond) == [template.volume]
+    assert bases(millpond) == []
+    assert prune(millpond) == []
+
+
+def test_a_listing_makes_no_pool(millpond, connection):
+    assert millpond.json("cache", "list") == {"templates": [], "ceph": []}
+    assert connection.listAllStoragePools() == []
+
+
+def test_what_a_server_stands_on_stays_blank_disks_included(millpond, image):
+    create(millpond, "web", "--swap", "16M", "--ephemeral", "16M")
+    assert len(bases(millpond)) == 3
+    assert prune(millpond) == []
+    assert set(fates(millpond).values()) == {"used by web"}
+    millpond.ok("server", "delete", "web")
+    assert len(prune(millpond)) == 3
+    assert bases(millpond) == []
+
+
+def test_a_domain_that_is_not_ours_keeps_its_base(millpond, template, connection, workdir):
+    base, overlay = millpond.bases / template.volume, workdir / "foreign.qcow2"
+    subprocess.run(
+        ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", base, overlay], check=True
+    )
+    domain = connection.defineXML(f"""
+        <domain type='qemu'><name>foreign</name><memory>32768</memory><os><type>hvm</type></os>
+        <devices><disk type='file'><driver name='qemu' type='qcow2'/><source file='{overlay}'/>
+        <backingStore type='file'><format type='raw'/><source file='{base}'/><backingStore/>
+        </backingStore><target dev='vda'/></disk></devices></domain>""")
+    assert prune(millpond) == []
+    assert fates(millpond) == {template.volume: "used by foreign"}
+    domain.undefine()
+    assert prune(millpond) == [template.volume]
+
+
+def test_a_volume_that_is_qcow2_by_our_record_keeps_its_base(
+    millpond, image, template, connection
+):
+    """B21: a record that forgot the template, and a domain that is gone."""
+    create(millpond, "web")
+    engine = millpond.engine()
+    server = engine.server("web")
+    forgotten = tuple(replace(disk, template=None, overlay=False) for disk in server.disks)
+    engine.records.put(replace(server, disks=forgotten))
+    connection.lookupByName("web").undefine()
+    assert prune(millpond) == []
+    assert fates(millpond) == {template.volume: "used by web"}
+
+
+def test_a_raw_disk_that_claims_a_base_pins_nothing(millpond, image, connection, workdir):
+    """B21: its first bytes are the guest's, whatever libvirt makes of them."""
+    millpond.configure("images_type = raw\n" + NO_AGE)
+    create(millpond, "web")
+    (name,) = bases(millpond)
+    claim = workdir / "claim"
+    words = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw"]
+    subprocess.run([*words, "-b", millpond.bases / name, claim], check=True)
+    disk = millpond.disks / millpond.server("web").disks[0].volume
+    with open(disk, "r+b") as file:
+        file.write(claim.read_bytes())
+    pool = connection.storagePoolLookupByName("nova-disks-pool")
+    pool.refresh()
+    assert str(millpond.bases / name) in pool.storageVolLookupByName(disk.name).XMLDesc()
+    assert prune(millpond) == [name]
+
+
+def test_a_disk_in_novas_layout_keeps_its_base_and_all_if_it_cannot_be_read(millpond, template):
+    disk = millpond.state / "instances" / str(uuid.uuid4()) / "disk"
+    disk.parent.mkdir()
+    words = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw"]
+    subprocess.run([*words, "-b", millpond.bases / template.volume, disk], check=True)
+    assert prune(millpond) == []
+    assert fates(millpond) == {template.volume: f"used by disk {disk}"}
+    disk.write_bytes(b"damaged")
+    assert prune(millpond) == []
+    reason = f"used by perhaps disk {disk}, which cannot be read"
+    assert fates(millpond) == {template.volume: reason}
+    millpond.configure("images_type = libvirt-storage\n" + NO_AGE)
+    assert prune(millpond) == [template.volume]
+
+
+def test_a_pinned_template_stays_until_it_is_unpinned(millpond, template):
+    millpond.ok("cache", "pin", "guest")
+    assert prune(millpond, "--all-unused") == []
+    assert fates(millpond)[template.volume].startswith("pinned by ")
+    millpond.ok("cache", "unpin", template.volume)
+    assert prune(millpond) == [template.volume]
+
+
+def test_what_is_not_there_cannot_be_pinned(millpond, image):
+    code, message = millpond.fails("cache", "pin", "guest")
+    assert (code, "there is no template 'guest'" in message) == (3, True)
+
+
+@pytest.fixture
+def images(millpond, workdir):
+    """Of a MiB each that is no hole, and have to be converted."""
+    for name in ("a", "b", "c"):
+        (workdir / name).write_bytes(os.urandom(MiB))
+        words = ["qemu-img", "convert", "-f", "raw", "-O", "qcow2"]
+        subprocess.run([*words, workdir / name, workdir / f"{name}.qcow2"], check=True)
+        millpond.ok("image", "add", workdir / f"{name}.qcow2", "--name", name)
+
+
+def fetch(millpond, name):
+    (made,) = millpond.json("cache", "fetch", name)
+    time.sleep(1.1)  # a use is noted to the second
+    return made["volume"]
+
+
+def test_a_cache_that_is_too_large_loses_the_least_recently_used(millpond, images):
+    made = {name: fetch(millpond, name) for name in ("a", "b", "c", "a")}
+    millpond.configure("[image_cache]\nmax_bytes = 2560K\n")
+    assert prune(millpond) == [made["b"]]
+    assert bases(millpond) == sorted(made[each] for each in "ac")
+
+
+def test_a_bounded_cache_makes_room_for_what_is_fetched(millpond, images):
+    millpond.configure("[image_cache]\nmax_bytes = 2560K\n")
+    made = {name: fetch(millpond, name) for name in ("a", "b", "a", "c")}
+    assert bases(millpond) == sorted(made[each] for each in "ac")
+
+
+def test_what_is_pinned_is_not_removed_to_make_room(millpond, images):
+    millpond.configure("[image_cache]\nmax_bytes = 2560K\n")
+    made = {name: fetch(millpond, name) for name in ("a", "b")}
+    millpond.ok("cache", "pin", "a", "b")
+    code, message = millpond.fails("cache", "fetch", "c")
+    assert (code, "does not fit beside 2 MiB that are used or pinned" in message) == (6, True)
+    assert bases(millpond) == sorted(made.values())
+    assert millpond.engine().template_store.unfinished() == []
+
+
+def test_another_host_that_shares_the_cache_keeps_what_it_uses(millpond, template):
+    """Until it was not heard of for as long as the configuration says."""
+    engine = millpond.engine()
+    other = Marks(engine.template_store, lambda: "another-host", timedelta(days=30))
+    other.note(template.volume)
+    assert prune(millpond, "--all-unused") == []
+    assert fates(millpond) == {template.volume: "used by host another-host"}
+    mark = engine.template_store.beside / "uses" / "another-host.json"
+    mark.write_text(json.dumps({**json.loads(mark.read_text()), "at": "2001-01-01T00:00:00Z"}))
+    assert prune(millpond, "--all-unused") == [template.volume]
+
+
+def test_this_host_tells_the_others_what_it_uses(millpond, image):
+    create(millpond, "web")
+    engine = millpond.engine()
+    (name,) = bases(millpond)
+    other = Marks(engine.template_store, lambda: "another-host", timedelta(days=30))
+    assert other.hosts_using(name) == (f"host {engine.records.owner}",)
+    millpond.ok("server", "delete", "web")
+    millpond.configure()
+    assert prune(millpond) == []
+    assert other.hosts_using(name) == ()
+
+
+def test_a_mark_that_cannot_be_read_stops_the_run(millpond, template):
+    (millpond.engine().template_store.beside / "uses" / "other.json").write_text("{")
+    code, _ = millpond.fails("cache", "prune")
+    assert (code, bases(millpond)) == (8, [template.volume])
+
+
+def test_the_template_of_an_image_that_is_gone_goes_at_once(millpond, image, template):
+    millpond.configure()
+    millpond.engine().catalogue.remove(image)
+    assert fates(millpond) == {template.volume: "its image is gone"}
+    assert prune(millpond) == [template.volume]
+
+
+def test_no_program_is_started(millpond, image, monkeypatch):
+    create(millpond, "web")
+    monkeypatch.setenv("PATH", "")
+    engine = millpond.engine()
+    assert engine.cache_manager.prune(engine.cache_rules) == []
+    delete.delete(engine.host, engine.server("web"))
+    assert len(engine.cache_manager.prune(engine.cache_rules)) == 1
+
+
+def test_a_template_that_somebody_works_on_stays(millpond, template):
+    engine = millpond.engine()
+    with engine.template_store.lock(template.volume):
+        assert prune(millpond) == []
+    assert prune(millpond) == [template.volume]
+
+
+def test_a_server_that_came_after_the_first_look_is_seen_by_the_second(millpond, image, template):
+    engine = millpond.engine()
+
+    def look():
+        seen = engine.template_uses.all()
+        create(millpond, "web")
+        return seen
+
+    around = Surroundings(
+        find_uses=look,
+        find_promised=engine.template_uses.promised,
+        images=engine.catalogue,
+        drop=engine.templates.drop,
+        tidy=engine.templates.init,
+    )
+    manager = ImageCacheManager(engine.template_store, engine.marks, around)
+    assert manager.prune(engine.cache_rules) == []
+    assert bases(millpond) == [template.volume]
+    assert engine.marks.own().in_use == {template.volume}
+
+
+def test_no_base_is_removed_under_servers_that_come_and_go(millpond, image, micro_guest, workdir):
+    """Creates and prunes at full speed for a while: whatever was made has its base."""
+    end = time.monotonic() + 6
+    other = converted(micro_guest, "vmdk", workdir)
+    images = [image, Intake(millpond.engine().images_directory).add(other, name="other")]
+
+    def come_and_go(number):
+        made, engine = 0, millpond.engine()
+        flavor = Flavor(memory=32 * MiB, swap=(number + 1) * 16 * MiB)
+        while time.monotonic() < end or not made:
+            request = ServerRequest(name=f"s{number}", image=images[number], flavor=flavor)
+            server = spawn.create(engine.host, request, start=False)
+            wanted = [millpond.bases / disk.template.volume for disk in server.disks]
+            assert [path for path in wanted if not path.exists()] == []
+            delete.delete(engine.host, server)
+            made += 1
+            time.sleep(random.random() / 10)
+        return made
+
+    def remove_unused():
+        engine, gone = millpond.engine(), 0
+        while time.monotonic() < end:
+            gone += len(engine.cache_manager.prune(engine.cache_rules.at_once()))
+        return gone
+
+    with ThreadPoolExecutor(3) as threads:
+        removed = threads.submit(remove_unused)
+        made = [threads.submit(come_and_go, number) for number in range(2)]
+        assert all(each.result() for each in made)
+        assert removed.result()
+    prune(millpond)
+    assert bases(millpond) == []
+
+
+REMOVAL = Publication(None, None).removal()
+
+
+def populated(millpond, connection, count, bases):
+    """So many servers on so many templates, laid out behind Millpond's back."""
+    create(millpond, "model")
+    engine = millpond.engine()
+    model, store = engine.server("model"), engine.template_store
+    (template,) = store.all()
+    names = [f"{number:040x}" for number in range(bases)]
+    for name in names:
+        os.link(millpond.bases / template.volume, millpond.bases / name)
+        store.put(replace(template, volume=name))
+    overlay = (millpond.disks / model.disks[0].volume).read_bytes()[:65536]
+    domain = connection.lookupByName("model").XMLDesc()
+    for number in range(count):
+        id, name = str(uuid.uuid4()), names[number % bases]
+        volume = f"{id}_disk"
+        base = replace(model.disks[0].template, volume=name)
+        disk = replace(model.disks[0], volume=volume, template=base)
+        engine.records.put(replace(model, id=id, name=f"s{number}", disks=(disk,)))
+        (millpond.disks / volume).write_bytes(
+            overlay.replace(template.volume.encode(), name.encode())
+        )
+        own = domain.replace(model.id, id).replace(template.volume, name)
+        connection.defineXML(own.replace("<name>model<", f"<name>s{number}<"))
+    connection.storagePoolLookupByName("nova-disks-pool").refresh()
+    return names
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_it_takes_at_most_a_millisecond_a_disk(millpond, image, connection):
+    names = populated(millpond, connection, 5000, 200)
+    engine = millpond.engine()
+    engine.cache_manager.survey(engine.cache_rules)
+    begun = time.monotonic()
+    gone = engine.cache_manager.prune(engine.cache_rules)
+    assert time.monotonic() - begun < 5
+    assert gone == []
+    assert set(names) < set(bases(millpond))
+
+
+@pytest.mark.parametrize(
+    ("step", "moment"),
+    [
+        pytest.param(step, moment, marks=() if step == "file" else pytest.mark.full)
+        for step in REMOVAL.step_names
+        for moment in Moment
+    ],
+)
+def test_killed_while_it_removes(millpond, image, template, step, moment):
+    killed(millpond, "remove", step, moment, "prune")
+    create(millpond, "web")
+    assert bases(millpond) == [template.volume]
+    millpond.ok("server", "delete", "web")
+    assert prune(millpond) == [template.volume]
+    assert bases(millpond) == []
+    assert millpond.engine().template_store.unfinished() == []
+
+
+def flip(path):
+    path.chmod(0o644)
+    with open(path, "r+b") as file:
+        file.seek(1000)
+        file.write(bytes([file.read(1)[0] ^ 1]))
+    path.chmod(0o444)
+
+
+def verified(millpond, *words):
+    done = millpond.run("cache", "verify", *words, "--json")
+    (found,) = json.loads(done.stdout)
+    return done.returncode, found["outcome"], found["detail"]
+
+
+def test_a_flipped_byte_is_found_and_the_template_fetched_again(millpond, image, template):
+    path = millpond.bases / template.volume
+    before = path.read_bytes()
+    assert verified(millpond, "--all") == (0, "recorded", "")
+    assert verified(millpond, "guest") == (0, "intact", "")
+    flip(path)
+    status, outcome, detail = verified(millpond, template.volume)
+    assert (status, outcome) == (0, "replaced")
+    assert path.read_bytes() == before
+    (kept,) = (millpond.engine().template_store.beside / "quarantine").iterdir()
+    assert str(kept) in detail
+    assert kept.read_bytes() != before
+
+
+def test_a_wrong_template_that_a_server_stands_on_is_named_and_left_alone(millpond, image):
+    create(millpond, "web")
+    (name,) = bases(millpond)
+    millpond.ok("cache", "verify", "--all")
+    flip(millpond.bases / name)
+    wrong = (millpond.bases / name).read_bytes()
+    status, outcome, detail = verified(millpond, "--all")
+    assert (status, outcome) == (1, "wrong")
+    assert detail == "left alone, because it is used by web"
+    assert (millpond.bases / name).read_bytes() == wrong
+
+
+def test_a_wrong_template_that_is_its_image_is_not_put_back(millpond, image):
+    """A hard link: the image has the same wrong byte."""
+    template = millpond.engine().templates.fetch_image(image, DiskFormat.QCOW2)
+    flip(millpond.bases / template.volume)
+    status, outcome, detail = verified(millpond, "--all")
+    assert (status, outcome) == (1, "wrong")
+    assert "its image is damaged, too" in detail
+    assert bases(millpond) == []
+
+
+def test_fetched_ahead_of_need_is_what_a_server_uses(millpond, image):
+    (made,) = millpond.json("cache", "fetch", "guest")
+    create(millpond, "web")
+    assert bases(millpond) == [made["volume"]]
+    (other,) = millpond.json("cache", "fetch", "guest", "--format", "qcow2")
+    assert other["format"] == "qcow2"
+    assert millpond.ok("cache", "list").count("guest") == 2

@@ -1,0 +1,71 @@
+"""What is fetched ahead of need is what a server would be made from."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from millpond.backends.selection import Selection
+from millpond.compute import precache
+from millpond.errors import ImageNotFound
+from millpond.images.boot_images import BootImages
+from millpond.model.formats import DiskFormat, ImageFormat
+from millpond.model.image import Image
+from millpond.model.names import ImageId
+from millpond.model.sizes import MiB
+
+
+def image(name, format):
+    return Image(
+        id=ImageId(name),
+        name=name,
+        format=format,
+        size=MiB,
+        virtual_size=MiB,
+        digest="",
+        created="",
+    )
+
+
+def test_a_disk_comes_with_its_kernel_and_its_ramdisk():
+    kernel, ramdisk = image("k", ImageFormat.AKI), image("r", ImageFormat.ARI)
+    boot = BootImages(kernel=kernel, ramdisk=ramdisk)
+    root = image("root", ImageFormat.QCOW2)
+    selection = Selection(force_raw_images=False)
+    assert list(precache.wanted(root, boot, selection)) == [
+        (root, DiskFormat.QCOW2),
+        (kernel, DiskFormat.RAW),
+        (ramdisk, DiskFormat.RAW),
+    ]
+    without = replace(boot, ramdisk=None)
+    assert len(list(precache.wanted(root, without, selection))) == 2
+    assert list(precache.wanted(kernel, None, selection)) == [(kernel, DiskFormat.RAW)]
+
+
+class Handler:
+    """Counts how many are fetched at once, and has no image named 'missing'."""
+
+    def __init__(self):
+        self.fetched, self.most, self._now = [], 0, 0
+        self._lock, self._both = threading.Lock(), threading.Barrier(2)
+
+    def fetch_image(self, image, format, progress):
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+        self._both.wait(10)
+        with self._lock:
+            self._now -= 1
+            self.fetched.append(image.name)
+        if image.name == "missing":
+            raise ImageNotFound(image.name)
+        return image.name
+
+
+def test_some_are_fetched_at_a_time_and_one_that_fails_keeps_none_of_the_others():
+    handler = Handler()
+    wanted = [(image(name, ImageFormat.RAW), DiskFormat.RAW) for name in ("missing", *"abc")]
+    with pytest.raises(ImageNotFound):
+        precache.fetch(handler, wanted, 2)
+    assert sorted(handler.fetched) == ["a", "b", "c", "missing"]
+    assert handler.most == 2
