@@ -190,8 +190,11 @@ def test_two_hosts_bring_one_template(mapped, ceph, rbd_pool, workdir, libvirtd)
     other.directory.mkdir()
     pools = ("base_images_pool = other", "disks_pool = other-disks")
     configure(other, ceph, rbd_pool, *pools)
+    engines = [mapped.engine(), other.engine()]
+    for engine in engines:  # two hosts have two libvirtds, and each its pool; here it is one
+        engine.pools.named("nova-disks-pool-rbd")
     with ThreadPoolExecutor(2) as threads:
-        disks = list(threads.map(swap_disk, [mapped.engine(), other.engine()]))
+        disks = list(threads.map(swap_disk, engines))
     assert images(ceph, rbd_pool) == {"swap_16", *(disk.volume for disk in disks)}
     for disk in disks:
         info = ceph.rbd("info", f"{rbd_pool.name}/{disk.volume}", "--format", "json")

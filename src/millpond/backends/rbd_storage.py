@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from millpond.backends.backend import PoolsOf
 from millpond.backends.libvirt_storage import LibvirtStorage, spec_of
-from millpond.errors import MillpondError, NeedsHostFiles, VolumeExists, VolumeNotFound
+from millpond.errors import MillpondError, NeedsHostFiles, VolumeExists
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import CephAccess, Chain, FileSource, Layer, RbdSource
 from millpond.model.server import Disk
@@ -94,7 +94,8 @@ class RbdStorage(LibvirtStorage):
         part = ours + os.urandom(4).hex()
         try:
             self._pour(pool, part, base, template)
-            brought = rbd.rename(_image(pool, part), template.volume)
+            with rbd.exclusively(_access(pool), template.volume):
+                brought = rbd.rename(_image(pool, part), template.volume)
         except BaseException:
             self._sweep(pool, ours)
             raise
@@ -138,6 +139,5 @@ def _remove(pool: Pool, name: str) -> None:
         if rbd.has_snapshot(complete, protected=True):
             rbd.unprotect_snapshot(complete)
         rbd.remove_snapshot(complete)
+    rbd.remove(_image(pool, name))  # libvirt once said OK, and it was still there
     pool.refresh()
-    with suppress(VolumeNotFound):
-        pool.delete(name)

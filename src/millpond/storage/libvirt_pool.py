@@ -75,7 +75,7 @@ class LibvirtPool:
             with self._calling(f"looking up volume {name}") as pool:
                 return self._volume(pool.storageVolLookupByName(name).XMLDesc(0))
         except LibvirtFailed as error:
-            if error.code == libvirtd.NO_SUCH_VOLUME or _GONE_FROM_CEPH in error.detail:
+            if _is_gone(error):
                 return None
             raise
 
@@ -274,7 +274,7 @@ class LibvirtPool:
             with self._host.calling(f"reading a volume of pool {self.name}"):
                 return self._volume(handle.XMLDesc(0))
         except LibvirtFailed as error:
-            if error.code == libvirtd.NO_SUCH_VOLUME:
+            if _is_gone(error):
                 return None
             raise
 
@@ -289,6 +289,10 @@ class LibvirtPool:
             backing_path=parsed.backing_path,
             reported_format=parsed.format,
         )
+
+
+def _is_gone(error: LibvirtFailed) -> bool:
+    return error.code == libvirtd.NO_SUCH_VOLUME or _GONE_FROM_CEPH in error.detail
 
 
 def _is_busy(error: BaseException) -> bool:

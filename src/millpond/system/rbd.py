@@ -1,20 +1,25 @@
-"""What neither libvirt nor qemu-img can do to RBD images: snapshots, and who uses an image.
+"""What neither libvirt nor qemu-img can do to RBD images: snapshots, names, locks of all hosts.
 
-The ``rbd`` command takes the user's key from the keyring that the configuration file names; no
+``rbd`` and ``rados`` take the user's key from the keyring that the configuration file names; no
 key is ever among our words.
 """
 
 import errno
 import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from millpond.errors import CephUnreachable, ToolFailed
+from millpond.errors import Busy, CephUnreachable, ToolFailed
 from millpond.model.layer import CephAccess, RbdSource
 from millpond.model.sizes import GiB
 from millpond.system.process import Limits, run
 
 _SECONDS = "10"
 """Ceph's own patience with a cluster that does not answer is 300 s."""
+_LEASE = 60
+"""Seconds that a lock is held if nobody releases it; what is done in it takes less than one."""
 _LIMITS = Limits(memory=4 * GiB)
 """Of addresses: a client has a thread, with its stack and arena, for each OSD that it talks to."""
 
@@ -59,10 +64,43 @@ def children(at: RbdSource) -> list[str]:
     return [f"{each['pool']}/{each['image']}" for each in found]
 
 
+def remove(image: RbdSource) -> None:
+    """One that is gone already is no error."""
+    _unless(errno.ENOENT, image.access, "rm", "--no-progress", image.name)
+
+
 def rename(image: RbdSource, new: str) -> bool:
-    """With its snapshots; False if there is an image of the new name."""
+    """With its snapshots; False if there is an image of the new name. Two at once may both have
+    their way, and one image is lost: hold a lock."""
     name = f"{image.access.pool}/{new}"
     return _unless(errno.EEXIST, image.access, "rename", image.name, name)
+
+
+@contextmanager
+def exclusively(access: CephAccess, name: str) -> Iterator[None]:
+    """Of all hosts only we are in such a block of this name. Ceph lets go of the lock when its
+    holder has been gone for a while."""
+    thing = f"millpond.{name}"
+    end = time.monotonic() + 2 * _LEASE
+    while not _locked(access, thing):
+        if time.monotonic() > end:
+            raise Busy(f"{name} in Ceph pool {access.pool}")
+        time.sleep(0.2)
+    try:
+        yield
+    finally:
+        _call(access, "rados", "--pool", access.pool, "rm", thing)
+
+
+def _locked(access: CephAccess, thing: str) -> bool:
+    words = ("lock", "get", thing, "millpond", "--lock-duration", str(_LEASE))
+    try:
+        _call(access, "rados", "--pool", access.pool, *words)
+    except ToolFailed as error:
+        if "busy" not in error.reason.lower():
+            raise
+        return False
+    return True
 
 
 def _unless(status: int, access: CephAccess, *words: str) -> bool:
@@ -81,11 +119,15 @@ def _rbd_json(access: CephAccess, *words: str) -> Any:
 
 
 def _rbd(access: CephAccess, *words: str) -> str:
+    return _call(access, "rbd", *words)
+
+
+def _call(access: CephAccess, tool: str, *words: str) -> str:
     who = ["--id", access.user] if access.user else []
     where = ["--conf", str(access.conf)] if access.conf else []
     try:
         words = ("--client-mount-timeout", _SECONDS, *words)
-        return run(["rbd", *who, *where, *words], _LIMITS)
+        return run([tool, *who, *where, *words], _LIMITS)
     except ToolFailed as error:
         if "couldn't connect to the cluster" in error.reason:
             raise CephUnreachable from error
