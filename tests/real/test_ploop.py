@@ -70,7 +70,7 @@ def test_a_ploop_disk_boots_as_a_volume_and_counts_its_boots(
     refresh(connection)
     ploop.ok("server", "reboot", "web", "--hard")
     ploop.wait_for_console(made["id"], "BOOTS 0002")
-    assert "1 MiB ploop: nova-disks-pool/" in ploop.ok("server", "show", "web")
+    assert "1 MiB ploop by ploop: nova-disks-pool/" in ploop.ok("server", "show", "web")
     assert ploop.json("explain", image)["template_exists"]
     (base,) = ploop.bases.iterdir()
     assert base.stat().st_size == 2 * MiB
