@@ -120,6 +120,12 @@ class Extended(_OfOneDisk):
     def size(self) -> int:
         return max(self._disk.size, lvm.size(self._volume().path))
 
+    def begin(self, size: int) -> None:
+        """A full group is said before anything is touched: what is begun here goes forward."""
+        self._pool.refresh()
+        if size - self._disk.size > (free := self._pool.usage().available):
+            raise NoSpace(f"pool {self._pool.name}", format_size(size), format_size(free))
+
     def finish(self, size: int) -> int:
         """What the new extents held is another server's: all behind the end that the record
         knows, corrected before this began, is wiped. libvirt learns of it when it can."""
