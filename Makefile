@@ -28,7 +28,7 @@ demo-clean: venv ## remove the servers and images of the demo
 test: setup guests ## prepare this machine, then run the tests of every change
 	@tools/setup ceph-packages nested-packages
 	$(AS_ROOT) $(PYTHON) -m pytest --durations=10 $(PYTEST_ARGS)
-	$(AS_ROOT) tools/nested/run --seconds 1200 $(TEST_LVM)
+	$(AS_ROOT) tools/nested/run --seconds 2400 $(TEST_LVM)
 
 test-lvm: setup guests ## LVM, in a nested machine with a kernel of its own
 	@tools/setup nested-packages
