@@ -115,6 +115,10 @@ class PrivateLibvirtd:
         self.stop()
         self.start()
 
+    def command(self, *words: str) -> list[str]:
+        """The command that runs `words` on this host; it becomes them."""
+        return self._host.command(*words)
+
     def run(self, *words: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
         """Run a command on this host; a failing one raises."""
         return self._host.run(*words, seconds=seconds)

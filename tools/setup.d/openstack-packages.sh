@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # What the tests with OpenStack's services are made of. The services come from Python's registry into an environment of
-# their own in the cache, named by the checksum of tools/openstack/requirements.txt. Debian's tgt is unpacked beside them
-# and not installed: installed, it would be started, and would listen on every address of this machine.
+# their own in the cache, named by the checksum of tools/openstack/requirements.txt. Debian's tgt and RabbitMQ are
+# unpacked beside them and not installed: installed, they would be started, and would listen on every address of this
+# machine.
 readonly OPENSTACK_PACKAGES='
 python3-rbd       lets Cinder and Glance use Ceph; the registry has none
 python3-rados     the same
@@ -9,7 +10,13 @@ qemu-block-extra  lets QEMU use iSCSI targets
 libaio1           for tgt
 libibverbs1       for tgt
 librdmacm1        for tgt
+mariadb-server-core  the database of a whole cloud; starts nothing by itself
+libsctp1          for RabbitMQ
 '
+readonly RABBITMQ_PACKAGES=(
+    rabbitmq-server erlang-base erlang-asn1 erlang-crypto erlang-eldap erlang-inets erlang-mnesia erlang-os-mon
+    erlang-parsetools erlang-public-key erlang-runtime-tools erlang-ssl erlang-syntax-tools erlang-tools erlang-xmerl
+)
 readonly ENVIRONMENT_KEPT_DAYS=14 # without use; after that the next one removes it
 
 # The environment sees Debian's modules for the two above; for uv they are not there, so it installs all the others.
@@ -29,22 +36,28 @@ make_openstack_environment() {
         -printf '%h\0%h.lock\0' | xargs -0 --no-run-if-empty rm -rf
 }
 
-unpack_tgt() {
-    local target=$1 new
+download_packages() {
+    (cd "$1" && shift && apt-get -qq -o APT::Sandbox::User=root download "$@" 2>/dev/null)
+}
+
+# unpack_packages TARGET PACKAGE…
+unpack_packages() {
+    local target=$1 new deb
+    shift
     mkdir -p "$(dirname "$target")"
     new=$(mktemp -d "$target.XXXXXX")
-    if ! (cd "$new" && apt-get -qq -o APT::Sandbox::User=root download tgt 2>/dev/null); then
+    if ! download_packages "$new" "$@"; then
         change "refresh the package lists" apt_get update
-        (cd "$new" && apt-get -qq -o APT::Sandbox::User=root download tgt) || fail "Debian's tgt cannot be downloaded."
+        download_packages "$new" "$@" || fail "these packages cannot be downloaded: $*"
     fi
-    dpkg-deb -x "$new"/tgt_*.deb "$new/root"
+    for deb in "$new"/*.deb; do dpkg-deb -x "$deb" "$new/root"; done
     rm -rf "$target"
     mv "$new/root" "$target"
     rm -rf "$new"
 }
 
 stage_openstack_packages() {
-    local python environment tgt=$MILLPOND_CACHE/openstack/tgt
+    local python environment tgt=$MILLPOND_CACHE/openstack/tgt rabbitmq=$MILLPOND_CACHE/openstack/rabbitmq
     if ! have apt-get; then
         say "there is no apt-get here, so the tests with OpenStack's services are skipped: they run on Debian only."
         return
@@ -61,6 +74,10 @@ stage_openstack_packages() {
         touch "$environment/complete"
     fi
     if [[ ! -e $tgt ]]; then
-        change "unpack Debian's tgt in $tgt (does not install it)" unpack_tgt "$tgt"
+        change "unpack Debian's tgt in $tgt (does not install it)" unpack_packages "$tgt" tgt
+    fi
+    if [[ ! -e $rabbitmq ]]; then
+        change "unpack Debian's RabbitMQ in $rabbitmq (does not install it)" \
+            unpack_packages "$rabbitmq" "${RABBITMQ_PACKAGES[@]}"
     fi
 }

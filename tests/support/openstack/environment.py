@@ -13,8 +13,9 @@ def reason_to_skip() -> str | None:
     """Why no service can run here, with the command that would change that."""
     if not (_environment() / "complete").exists():
         return f"OpenStack's services are not in {_environment()}: {_INSTALL}"
-    if not tgt("tgtd").exists():
-        return f"there is no {tgt('tgtd')}: {_INSTALL}"
+    for unpacked in (tgt("tgtd"), rabbitmq()):
+        if not unpacked.exists():
+            return f"there is no {unpacked}: {_INSTALL}"
     return None
 
 
@@ -25,6 +26,11 @@ def python() -> Path:
 def tgt(program: str) -> Path:
     """Debian's tgt is unpacked there and not installed, or it would serve the whole network."""
     return _cache() / "tgt/usr/sbin" / program
+
+
+def rabbitmq() -> Path:
+    """The same of Debian's RabbitMQ, with its Erlang."""
+    return _cache() / "rabbitmq/usr"
 
 
 def _environment() -> Path:

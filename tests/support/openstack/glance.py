@@ -9,6 +9,7 @@ from openstack.image.v2.image import Image
 
 from tests.support.ini import ini
 from tests.support.openstack.cinder import Cinder
+from tests.support.openstack.keystone import Keystone
 from tests.support.openstack.service import Api, connect
 
 POOL = "images"
@@ -19,9 +20,13 @@ FILES = "files"
 VOLUMES = "volumes"
 RBD = "rbd"
 
-# Its usual pipeline without keystonemiddleware, for which programs/loopback_wsgi.py stands in.
+# Its usual pipelines; without Keystone, programs/loopback_wsgi.py stands in for it.
 _PASTE = {
     "pipeline:glance-api": {"pipeline": "version_negotiation context root"},
+    "pipeline:glance-api-keystone": {"pipeline": "version_negotiation authtoken context root"},
+    "filter:authtoken": {
+        "paste.filter_factory": "keystonemiddleware.auth_token:filter_factory",
+    },
     "filter:version_negotiation": {
         "paste.filter_factory": (
             "glance.api.middleware.version_negotiation:VersionNegotiationFilter.factory"
@@ -41,15 +46,22 @@ _PASTE = {
 
 
 class Glance(Api):
-    """With the store FILES, and beside a Cinder also with VOLUMES and, in its Ceph, RBD."""
+    """With the store FILES, and beside a Cinder also with VOLUMES and, in its Ceph, RBD.
 
-    def __init__(self, directory: Path, *, cinder: Cinder | None = None) -> None:
+    Without a Keystone, whoever asks is an administrator.
+    """
+
+    def __init__(
+        self, directory: Path, *, cinder: Cinder | None = None, keystone: Keystone | None = None
+    ) -> None:
         super().__init__(directory)
         self._cinder = cinder
+        self._keystone = keystone
 
     @functools.cached_property
     def api(self) -> Proxy:
-        api = connect(image=self.url).image
+        client = self._keystone.admin() if self._keystone else connect(image=self.url)
+        api = client.image
         assert isinstance(api, Proxy)
         return api
 
@@ -104,7 +116,11 @@ class Glance(Api):
             "database": {"connection": f"sqlite:///{self._etc}/glance.sqlite"},
             "glance_store": {"default_backend": FILES},
             "oslo_concurrency": {"lock_path": self._make_directory("locks")},
-            "paste_deploy": {"config_file": self._paste},
+            "paste_deploy": {
+                "config_file": self._paste,
+                **({"flavor": "keystone"} if self._keystone else {}),
+            },
+            "keystone_authtoken": self._keystone.authtoken() if self._keystone else {},
             "os_glance_staging_store": {
                 "filesystem_store_datadir": self._make_directory("staging")
             },

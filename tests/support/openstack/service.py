@@ -8,7 +8,7 @@ from typing import Any, Self
 import openstack
 from openstack.connection import Connection
 
-from tests.support.loopback import accepts, free_port
+from tests.support.loopback import ADDRESS, accepts, free_port
 from tests.support.namespace import HostNamespaces
 from tests.support.openstack.environment import python
 from tests.support.processes import Daemon, belonging
@@ -17,6 +17,7 @@ from tests.support.waiting import wait_for
 # Three seconds for Glance, hardly more for Cinder with two backends; the machine may be busy.
 _START_SECONDS = 90
 _STOP_SECONDS = 30
+_MANAGE_SECONDS = 600
 
 _PROGRAMS = Path(__file__).parent / "programs"
 
@@ -111,32 +112,48 @@ class Service(abc.ABC):
         return self.directory / f"log/{self._name}.output"
 
 
-class Api(Service):
-    """A service of OpenStack, which a program in programs/ serves without Keystone."""
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def _program(self, name: str, configuration: Path) -> list[str]:
-        # Nothing of our environment, where there may be a proxy.
-        environment = {
-            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-            "LC_ALL": "C.UTF-8",
-            "HOME": self.directory,
-            "TMPDIR": self._make_directory("tmp"),
-        }
-        return [
-            *("/usr/bin/env", "--ignore-environment"),
-            *(f"{variable}={value}" for variable, value in environment.items()),
-            *(str(python()), "-B", "-W", "ignore", str(_PROGRAMS / name)),
-            *(str(configuration), str(self.port)),
-        ]
-
     def _make_directory(self, name: str) -> Path:
         path = self.directory / name
         path.mkdir(exist_ok=True)
         return path
+
+
+class Api(Service):
+    """A service of OpenStack with an API, which a program in programs/ serves."""
+
+    @property
+    def url(self) -> str:
+        return f"http://{ADDRESS}:{self.port}"
+
+    def _program(self, name: str, *words: object) -> list[str]:
+        program = (python(), "-B", "-W", "ignore", _PROGRAMS / name, *words, self.port)
+        return isolated(self.directory, *program)
+
+    def _wsgi(self, module: str, directory: Path) -> list[str]:
+        """Its own WSGI module, with its configuration file in that directory."""
+        return self._program("wsgi_api.py", module, directory)
+
+    def _manage(self, program: str, *words: object) -> None:
+        """One of its administration commands; a failing one raises."""
+        command = isolated(self.directory, python().with_name(program), *words)
+        self._host.run(*command, seconds=_MANAGE_SECONDS)
+
+
+def isolated(directory: Path, *words: object, **variables: object) -> list[str]:
+    """The command without our environment, where there may be a proxy."""
+    (directory / "tmp").mkdir(exist_ok=True)
+    environment = {
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "LC_ALL": "C.UTF-8",
+        "HOME": directory,
+        "TMPDIR": directory / "tmp",
+        **variables,
+    }
+    return [
+        *("/usr/bin/env", "--ignore-environment"),
+        *(f"{variable}={value}" for variable, value in environment.items()),
+        *map(str, words),
+    ]
 
 
 def connect(**urls: str) -> Connection:

@@ -6,7 +6,7 @@ import sys
 import os_brick.privileged
 from glance.cmd.manage import DbCommands
 from glance.common import wsgi_app
-from loopback_wsgi import serve
+from loopback_wsgi import serve, serve_administrator
 from oslo_config import cfg
 
 
@@ -17,7 +17,9 @@ def main(directory: str, port: str) -> None:
     if not os.path.exists(f"{directory}/glance.sqlite"):
         cfg.CONF([], project="glance", default_config_files=[f"{directory}/glance-api.conf"])
         DbCommands().sync()
-    serve(wsgi_app.init_app(), port)
+    application = wsgi_app.init_app()
+    knows_who_asks = cfg.CONF.paste_deploy.flavor == "keystone"
+    (serve if knows_who_asks else serve_administrator)(application, port)
 
 
 if __name__ == "__main__":

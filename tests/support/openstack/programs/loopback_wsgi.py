@@ -1,8 +1,4 @@
-"""Serves an API on the loopback; whoever asks is an administrator of one project.
-
-It stands where keystonemiddleware stands otherwise, and says of each request what that would say
-of one with a valid token. So the services need no Keystone, and their own checks stay on.
-"""
+"""Serves an API on the loopback, with Keystone or as if there were one."""
 
 from collections.abc import Iterable
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -20,10 +16,20 @@ _ADMINISTRATOR = {
 _LARGEST_UPLOAD = 1024**4
 
 
-def serve(application: WSGIApplication, port: str) -> None:
+def serve_administrator(application: WSGIApplication, port: str) -> None:
+    """Whoever asks is an administrator of one project.
+
+    This stands where keystonemiddleware stands otherwise, and says of each request what that would
+    say of one with a valid token. So the services need no Keystone, and their own checks stay on.
+    """
+
     def admit(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         return application(environ | _ADMINISTRATOR, start_response)
 
+    serve(admit, port)
+
+
+def serve(application: WSGIApplication, port: str) -> None:
     waitress.serve(
-        admit, listen=f"127.0.0.1:{port}", threads=8, max_request_body_size=_LARGEST_UPLOAD
+        application, listen=f"127.0.0.1:{port}", threads=8, max_request_body_size=_LARGEST_UPLOAD
     )

@@ -1,0 +1,92 @@
+"""A whole small cloud: Keystone, Placement, Glance, Neutron and Nova with one host."""
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Self
+
+from tests.support.libvirtd import PrivateLibvirtd
+from tests.support.openstack import neutron, nova
+from tests.support.openstack.glance import Glance
+from tests.support.openstack.keystone import Keystone
+from tests.support.openstack.mariadb import MariaDb
+from tests.support.openstack.neutron import Neutron
+from tests.support.openstack.nova import Backbone, NovaApi, NovaCompute, NovaDaemon, Sections
+from tests.support.openstack.placement import Placement
+from tests.support.openstack.rabbitmq import RabbitMq
+from tests.support.openstack.service import Service
+from tests.support.waiting import wait_for
+
+# Ten seconds by itself; the machine may be busy.
+_COMPUTE_SECONDS = 180
+
+
+class Cloud:
+    """Everything but nova-compute runs after start(); that one is configured by each test."""
+
+    def __init__(self, directory: Path, libvirtd: PrivateLibvirtd, extra: Sections) -> None:
+        self.keystone = Keystone(directory / "keystone")
+        self._mariadb = MariaDb(directory / "mariadb", neutron.DATABASE, *nova.DATABASES)
+        self._rabbitmq = RabbitMq(directory / "rabbitmq")
+        self._backbone = Backbone(
+            keystone=self.keystone, mariadb=self._mariadb, rabbitmq=self._rabbitmq
+        )
+        self.placement = Placement(directory / "placement", keystone=self.keystone)
+        self.glance = Glance(directory / "glance", keystone=self.keystone)
+        self._neutron = Neutron(
+            directory / "neutron",
+            keystone=self.keystone,
+            mariadb=self._mariadb,
+            rabbitmq=self._rabbitmq,
+        )
+        self._nova = NovaApi(directory / "nova-api", self._backbone, extra)
+        self._daemons = [
+            NovaDaemon(directory / program, program, self._nova.conf)
+            for program in ("nova-conductor", "nova-scheduler")
+        ]
+        self.compute = NovaCompute(libvirtd, self._nova.conf, directory / "compute")
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.compute.kill()
+        self._stack.close()
+
+    def start(self) -> None:
+        self._start_all(self._mariadb, self._rabbitmq, self.keystone)
+        self.keystone.enter(
+            {
+                "placement": self.placement.url,
+                "image": self.glance.url,
+                "network": self._neutron.url,
+                "compute": self._nova.url,
+            }
+        )
+        self._start_all(self.placement, self.glance, self._neutron, self._nova)
+        self._start_all(*self._daemons)
+
+    def start_compute(self, *program: object, **variables: object) -> None:
+        """And wait until the scheduler may choose it."""
+        before = self._last_seen()
+        self.compute.start(*program, **variables)
+        wait_for(lambda: self.compute.is_running() and self._last_seen() != before, _COMPUTE_SECONDS)
+        self._nova.discover_hosts()
+
+    def _last_seen(self) -> str | None:
+        """When nova-compute reported for the last time."""
+        services = self.keystone.admin().compute.services(binary="nova-compute")
+        return next((each.updated_at for each in services), None)
+
+    def _start_all(self, *services: Service) -> None:
+        """At once: each makes its database first."""
+        for service in services:
+            self._stack.callback(service.close)
+        with ThreadPoolExecutor(len(services)) as threads:
+            list(threads.map(lambda service: service.start(), services))

@@ -1,0 +1,201 @@
+"""A real Nova: its API, conductor and scheduler, and nova-compute beside a private libvirtd."""
+
+import shutil
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.ini import ini
+from tests.support.libvirtd import PrivateLibvirtd
+from tests.support.loopback import ADDRESS
+from tests.support.openstack.environment import python
+from tests.support.openstack.keystone import Keystone
+from tests.support.openstack.mariadb import MariaDb
+from tests.support.openstack.rabbitmq import RabbitMq
+from tests.support.openstack.service import Api, Service, isolated
+from tests.support.processes import Daemon
+
+DATABASES = ("nova_api", "nova_cell0", "nova")
+
+Sections = Mapping[str, Mapping[str, object]]
+
+# nova-compute first lets go of its queues.
+_STOP_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backbone:
+    """What all processes of Nova stand on."""
+
+    keystone: Keystone
+    mariadb: MariaDb
+    rabbitmq: RabbitMq
+
+    def settings(self) -> dict[str, dict[str, object]]:
+        credentials = self.keystone.credentials()
+        asked = ("placement", "glance", "neutron", "cinder", "service_user")
+        return {
+            "DEFAULT": {
+                "transport_url": self.rabbitmq.url,
+                "my_ip": ADDRESS,
+                "report_interval": 2,  # seconds, so that one that is up is soon known to be
+                "graceful_shutdown_timeout": 5,
+                "manager_shutdown_timeout": 3,
+            },
+            "api_database": {"connection": self.mariadb.url("nova_api")},
+            "database": {"connection": self.mariadb.url("nova")},
+            **{section: dict(credentials) for section in asked},
+            "keystone_authtoken": self.keystone.authtoken(),
+            "key_manager": {"backend": "nova.keymgr.conf_key_mgr.ConfKeyManager"},
+        }
+
+
+class NovaApi(Api):
+    """The first to start: it makes the databases."""
+
+    def __init__(self, directory: Path, backbone: Backbone, extra: Sections) -> None:
+        super().__init__(directory)
+        self._backbone = backbone
+        self._extra = extra
+
+    @property
+    def url(self) -> str:
+        return f"{super().url}/v2.1"
+
+    @property
+    def conf(self) -> Path:
+        """Of every process of Nova."""
+        return self.directory / "etc-nova/nova.conf"
+
+    def discover_hosts(self) -> None:
+        self._manage("nova-manage", *self._files, "cell_v2", "discover_hosts")
+
+    def _configure(self) -> None:
+        self.conf.parent.mkdir()
+        shutil.copy(python().parents[1] / "etc/nova/api-paste.ini", self.conf.parent)
+        settings = self._backbone.settings()
+        settings["DEFAULT"]["state_path"] = self._make_directory("state")
+        settings["oslo_concurrency"] = {"lock_path": self._make_directory("locks")}
+        for section, options in self._extra.items():
+            settings.setdefault(section, {}).update(options)
+        self.conf.write_text(ini(settings))
+        cell0 = self._backbone.mariadb.url("nova_cell0")
+        self._manage("nova-manage", *self._files, "api_db", "sync")
+        self._manage(
+            "nova-manage", *self._files, "cell_v2", "map_cell0", "--database_connection", cell0
+        )
+        self._manage("nova-manage", *self._files, "cell_v2", "create_cell", "--name", "cell1")
+        self._manage("nova-manage", *self._files, "db", "sync")
+
+    def _command(self) -> list[str]:
+        return self._wsgi("nova.wsgi.osapi_compute", self.conf.parent)
+
+    @property
+    def _files(self) -> tuple[str, str]:
+        return "--config-file", str(self.conf)
+
+
+class NovaDaemon(Service):
+    """The conductor or the scheduler: it serves a queue and no port."""
+
+    def __init__(self, directory: Path, program: str, conf: Path) -> None:
+        super().__init__(directory)
+        self._name = program
+        self._conf = conf
+
+    def _configure(self) -> None:
+        """nova.conf is the API's."""
+
+    def _command(self) -> list[str]:
+        program = python().with_name(self._name)
+        return isolated(self.directory, program, "--config-file", self._conf)
+
+    def _serves(self) -> bool:
+        return self.is_running
+
+
+class NovaCompute:
+    """It shares the mounts of its libvirtd: what it mounts, QEMU has to open."""
+
+    def __init__(self, libvirtd: PrivateLibvirtd, conf: Path, directory: Path) -> None:
+        self.directory = directory
+        self._libvirtd = libvirtd
+        self._conf = conf
+        self._daemon: Daemon | None = None
+
+    @property
+    def instances(self) -> Path:
+        return self.directory / "instances"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "nova-compute.output"
+
+    @property
+    def pid(self) -> int:
+        assert self._daemon is not None
+        return self._daemon.pid
+
+    def is_running(self) -> bool:
+        """Raises its last words if it has ended by itself."""
+        if self._daemon and not self._daemon.is_alive:
+            raise RuntimeError(f"nova-compute ended: {self.log.read_text()[-5000:]}")
+        return self._daemon is not None
+
+    def configure(self, extra: Sections) -> None:
+        """Anew, for the next start."""
+        self.instances.mkdir(parents=True, exist_ok=True)
+        helper = {"helper_command": f"{python().with_name('privsep-helper')} {self._words}"}
+        settings: dict[str, dict[str, object]] = {
+            "DEFAULT": {
+                "host": self._libvirtd.name,
+                "state_path": self.directory,
+                "instances_path": self.instances,
+                "compute_driver": "libvirt.LibvirtDriver",
+                "reserved_host_memory_mb": 0,
+                "shutdown_timeout": 5,
+                "flat_injected": False,
+            },
+            "libvirt": {
+                "connection_uri": self._libvirtd.uri,
+                "virt_type": "qemu",
+                "cpu_mode": "none",
+                "wait_soft_reboot_seconds": 10,
+            },
+            "vnc": {"enabled": False},
+            "spice": {"enabled": False},
+            "oslo_concurrency": {"lock_path": self.directory / "locks"},
+            "nova_sys_admin": helper,
+            "privsep_osbrick": helper,
+            "vif_plug_ovs_privileged": helper,
+        }
+        for section, options in extra.items():
+            settings.setdefault(section, {}).update(options)
+        self._own_conf.write_text(ini(settings))
+
+    def start(self, *program: object, **variables: object) -> None:
+        """By default Nova's own program."""
+        words = program or (python().with_name("nova-compute"),)
+        command = isolated(self.directory, *words, *self._words.split(), **variables)
+        self._daemon = Daemon(command, enter=self._libvirtd.command, log=self.log)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> None:
+        if daemon := self._daemon:
+            self._daemon = None
+            daemon.end(number, _STOP_SECONDS)
+            daemon.forget()
+
+    @property
+    def _words(self) -> str:
+        return f"--config-file {self._conf} --config-file {self._own_conf}"
+
+    @property
+    def _own_conf(self) -> Path:
+        return self.directory / "compute.conf"
