@@ -1,9 +1,8 @@
 """Settings to hosts, records and images: the wiring, once, for every program."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ from millpond.backends.legacy.image_files import ImageCache
 from millpond.backends.legacy.layout import NovaLayout
 from millpond.backends.legacy.storage import LegacyStorage
 from millpond.backends.libvirt_storage import LibvirtStorage
-from millpond.backends.rbd_storage import RbdStorage, is_complete
+from millpond.backends.rbd_storage import RbdStorage
+from millpond.cache import Cache
 from millpond.compute import virtualization
 from millpond.compute.block_jobs import BlockJobs
 from millpond.compute.domains import Domains
@@ -25,21 +25,17 @@ from millpond.compute.template_uses import TemplateUses
 from millpond.config import ImageSourceOption, Settings, VirtTypeOption
 from millpond.errors import (
     Ambiguous,
-    ImageNotFound,
     PoolNotFound,
     ServerNotFound,
-    TemplateNotFound,
     Unsupported,
 )
 from millpond.images.catalogue import Catalogue
 from millpond.images.source import Library
-from millpond.model.formats import Backend, DiskFormat
+from millpond.model.formats import Backend
 from millpond.model.image import Image
 from millpond.model.layer import CephAccess
-from millpond.model.names import ImageId, ServerId, split_volume_name, template_name
+from millpond.model.names import ServerId
 from millpond.model.server import Server, VirtType
-from millpond.model.template import Template
-from millpond.model.volume import Volume
 from millpond.records.files import FileRecords
 from millpond.records.journal import Watch, unwatched
 from millpond.storage.ensure import PoolWanted
@@ -49,14 +45,6 @@ from millpond.storage.pools import PoolPlan, Pools
 from millpond.system import ceph_conf
 from millpond.system.libvirtd import Libvirtd
 from millpond.system.locks import Locks, Slots
-from millpond.templates.blank import BlankTemplates
-from millpond.templates.cache_manager import ImageCacheManager, Surroundings
-from millpond.templates.handler import BaseTemplateImagehandler, Workshop
-from millpond.templates.marks import Marks
-from millpond.templates.publication import Publication
-from millpond.templates.scrub import Scrub
-from millpond.templates.store import TemplateStore
-from millpond.templates.verdicts import Rules, Verdict
 
 
 class Engine:
@@ -156,71 +144,15 @@ class Engine:
         return Domains(self.libvirtd)
 
     @cached_property
-    def template_store(self) -> TemplateStore:
-        return TemplateStore(self.pools.base)
-
-    @cached_property
-    def templates(self) -> BaseTemplateImagehandler:
-        workshop = Workshop(
-            store=self.template_store,
+    def cache(self) -> Cache:
+        return Cache(
+            settings=self.settings,
+            records=self.records,
             images=self.images,
-            users=self.template_users,
+            pools=self.pools,
+            uses=self.template_uses,
+            cluster=self.rbd_storage if self.settings.libvirt.rbd else None,
             watch=self._watch,
-            note_use=self.marks.note,
-            make_room=self._make_room,
-        )
-        manager: Any = stevedore.DriverManager(
-            "millpond.template_handlers",
-            self.settings.template_image_handler,
-            invoke_on_load=True,
-            invoke_args=(workshop,),
-        )
-        handler = manager.driver
-        assert isinstance(handler, BaseTemplateImagehandler)
-        return handler
-
-    @cached_property
-    def blanks(self) -> BlankTemplates:
-        return BlankTemplates(
-            self.template_store,
-            self.settings.default_ephemeral_format,
-            self._watch,
-            self.marks.note,
-            self._make_room,
-        )
-
-    @cached_property
-    def marks(self) -> Marks:
-        lease = timedelta(seconds=self.settings.image_cache.host_lease_seconds)
-        return Marks(self.template_store, lambda: self.records.owner, lease)
-
-    @cached_property
-    def cache_manager(self) -> ImageCacheManager:
-        uses = self.template_uses
-        around = Surroundings(
-            find_uses=uses.all,
-            find_promised=uses.promised,
-            images=self.images,
-            drop=self._drop_template,
-            tidy=lambda: self.templates.init(),
-        )
-        return ImageCacheManager(self.template_store, self.marks, around)
-
-    def _make_room(self, needed: int) -> None:
-        self.cache_manager.make_room(self.cache_rules, needed)
-
-    @cached_property
-    def scrub(self) -> Scrub:
-        publication = Publication(self.template_store, self._watch)
-        return Scrub(self.template_store, publication, self._all_users, self._prepared_anew)
-
-    @property
-    def cache_rules(self) -> Rules:
-        cache = self.settings.image_cache
-        return Rules(
-            removes_unused=cache.remove_unused_base_images,
-            minimum_age=timedelta(seconds=cache.remove_unused_original_minimum_age_seconds),
-            max_bytes=cache.max_bytes,
         )
 
     @property
@@ -255,8 +187,8 @@ class Engine:
             block_jobs=BlockJobs(self.libvirtd),
             records=self.records,
             images=self.images,
-            templates=self.templates,
-            blanks=self.blanks,
+            templates=self.cache.templates,
+            blanks=self.cache.blanks,
             pools=self.pools,
             base_pool=self.pool_plan.base.name,
             selection=self.settings.libvirt.selection,
@@ -326,91 +258,10 @@ class Engine:
             if image.id in {each.id for each in server.images.values()}
         )
 
-    def remove_templates(self, image: Image) -> None:
-        """Templates of an image that goes; those in the cluster first, which can fail."""
-        if self.settings.libvirt.rbd:
-            for format in DiskFormat:
-                self.rbd_storage.forget_template(template_name(image.id, format))
-        for template in list(self.all_templates()):
-            if template.image == image.id:
-                self.templates.remove_image(image.id, template.format)
-                self.marks.unpin(template.volume)
-
-    def _drop_template(self, template: Template) -> None:
-        """Its lock is held. In a Ceph cluster it goes first, while its name is known here, unless
-        disks of other hosts stand on it."""
-        self._forget_in_cluster(template.volume)
-        (self.templates if template.image else self.blanks).drop(template)
-
-    def _prepared_anew(self, template: Template) -> Template | None:
-        if not template.image:
-            return None
-        image = self.images.describe(template.image)
-        return self.templates.fetch_image(image, template.format)
-
-    def _all_users(self, template: str) -> tuple[str, ...]:
-        """Those that are not ours among them."""
-        return self.template_uses.all().of(template) + self.marks.hosts_using(template)
-
-    def templates_in_cluster(self) -> list[Volume]:
-        """Of all hosts that share it."""
-        wanted = self._rbd_pool()
-        if not wanted or not wanted.ceph:
-            return []
-        volumes = self.refreshed_pool(wanted.name).volumes()
-        others = [each for each in volumes if not split_volume_name(each.name)]
-        return [each for each in others if is_complete(wanted.ceph, each.name)]
-
-    def _forget_in_cluster(self, template: str) -> None:
-        if self.settings.libvirt.rbd:
-            self.rbd_storage.forget_template(template)
-
-    def is_prepared(self, image: ImageId, format: DiskFormat, backend: Backend) -> bool:
-        """Whether what disks are made from is there."""
-        name = template_name(image, format)
-        if backend is Backend.RBD:
-            wanted = self._rbd_pool()
-            return bool(wanted and wanted.ceph and is_complete(wanted.ceph, name))
-        return any(each.volume == name for each in self.all_templates())
-
-    def _image_id(self, name: str) -> ImageId | None:
-        with suppress(ImageNotFound):
-            return self.images.get(name).id
-        return None
-
-    def cached_templates(self, name: str) -> list[Template]:
-        """The one of this name, or all of an image. Raises TemplateNotFound."""
-        id = self._image_id(name)
-        found = [
-            each
-            for each in self.all_templates()
-            if each.volume == name or (each.image and each.image in (name, id))
-        ]
-        if not found:
-            raise TemplateNotFound(name)
-        return found
-
-    def all_templates(self) -> Iterator[Template]:
-        """Where none was ever made, no pool is made to look for them."""
-        return self.template_store.all() if self._has_cache else iter(())
-
-    def surveyed_cache(self, rules: Rules) -> list[Verdict]:
-        """What would become of each template. Nothing is changed, and no pool is made."""
-        return self.cache_manager.survey(rules) if self._has_cache else []
-
-    @property
-    def _has_cache(self) -> bool:
-        return Path(self.pool_plan.base.path).is_dir()
-
-    def template_users(self, template: str) -> tuple[str, ...]:
-        """Servers that stand on a template, or are being made from it; and other hosts that share
-        the cache."""
-        return self.template_uses.promised().of(template) + self.marks.hosts_using(template)
-
     def volume_owners(self, pool: LibvirtPool) -> Mapping[str, str]:
         """What each volume of a pool belongs to, in words, from the records."""
         keeps_templates = pool.ceph or pool.name == self.pool_plan.base.name
-        templates = self.all_templates() if keeps_templates else ()
+        templates = self.cache.all() if keeps_templates else ()
         disks = [(disk, server) for server in self.records.all() for disk in server.disks]
         overlays = [(server.overlay, server) for server in self.records.all()]
         return {

@@ -44,7 +44,7 @@ class Bench:
     def template(self) -> Template:
         image = self.engine.catalogue.get("guest")
         choice = self.engine.settings.libvirt.selection.choose(image.format)
-        return self.engine.templates.fetch_image(image, choice.template_format)
+        return self.engine.cache.templates.fetch_image(image, choice.template_format)
 
     def planned(self, size: int, *, blank: bool = False) -> Disk:
         template = None if blank else self.template

@@ -204,11 +204,11 @@ def test_what_is_pinned_is_not_removed_to_make_room(millpond, images):
 def test_another_host_that_shares_the_cache_keeps_what_it_uses(millpond, template):
     """Until it was not heard of for as long as the configuration says."""
     engine = millpond.engine()
-    other = Marks(engine.template_store, lambda: "another-host", timedelta(days=30))
+    other = Marks(engine.cache.store, lambda: "another-host", timedelta(days=30))
     other.note(template.volume)
     assert prune(millpond, "--all-unused") == []
     assert fates(millpond) == {template.volume: "used by host another-host"}
-    mark = engine.template_store.beside / "uses" / "another-host.json"
+    mark = engine.cache.store.beside / "uses" / "another-host.json"
     mark.write_text(json.dumps({**json.loads(mark.read_text()), "at": "2001-01-01T00:00:00Z"}))
     assert prune(millpond, "--all-unused") == [template.volume]
 
@@ -217,7 +217,7 @@ def test_this_host_tells_the_others_what_it_uses(millpond, image):
     create(millpond, "web")
     engine = millpond.engine()
     (name,) = bases(millpond)
-    other = Marks(engine.template_store, lambda: "another-host", timedelta(days=30))
+    other = Marks(engine.cache.store, lambda: "another-host", timedelta(days=30))
     assert other.hosts_using(name) == (f"host {engine.records.owner}",)
     millpond.ok("server", "delete", "web")
     millpond.configure()
@@ -242,14 +242,14 @@ def test_no_program_is_started(millpond, image, monkeypatch):
     create(millpond, "web")
     monkeypatch.setenv("PATH", "")
     engine = millpond.engine()
-    assert engine.cache_manager.prune(engine.cache_rules) == []
+    assert engine.cache.manager.prune(engine.cache.rules) == []
     delete.delete(engine.host, engine.server("web"))
-    assert len(engine.cache_manager.prune(engine.cache_rules)) == 1
+    assert len(engine.cache.manager.prune(engine.cache.rules)) == 1
 
 
 def test_a_template_that_somebody_works_on_stays(millpond, template):
     engine = millpond.engine()
-    with engine.template_store.lock(template.volume):
+    with engine.cache.store.lock(template.volume):
         assert prune(millpond) == []
     assert prune(millpond) == [template.volume]
 
@@ -266,13 +266,13 @@ def test_a_server_that_came_after_the_first_look_is_seen_by_the_second(millpond,
         find_uses=look,
         find_promised=engine.template_uses.promised,
         images=engine.catalogue,
-        drop=engine.templates.drop,
-        tidy=engine.templates.init,
+        drop=engine.cache.templates.drop,
+        tidy=engine.cache.templates.init,
     )
-    manager = ImageCacheManager(engine.template_store, engine.marks, around)
-    assert manager.prune(engine.cache_rules) == []
+    manager = ImageCacheManager(engine.cache.store, engine.cache.marks, around)
+    assert manager.prune(engine.cache.rules) == []
     assert bases(millpond) == [template.volume]
-    assert engine.marks.own().in_use == {template.volume}
+    assert engine.cache.marks.own().in_use == {template.volume}
 
 
 def test_no_base_is_removed_under_servers_that_come_and_go(millpond, image, micro_guest, workdir):
@@ -297,7 +297,7 @@ def test_no_base_is_removed_under_servers_that_come_and_go(millpond, image, micr
     def remove_unused():
         engine, gone = millpond.engine(), 0
         while time.monotonic() < end:
-            gone += len(engine.cache_manager.prune(engine.cache_rules.at_once()))
+            gone += len(engine.cache.manager.prune(engine.cache.rules.at_once()))
         return gone
 
     with ThreadPoolExecutor(3) as threads:
@@ -316,7 +316,7 @@ def populated(millpond, connection, count, bases):
     """So many servers on so many templates, laid out behind Millpond's back."""
     create(millpond, "model")
     engine = millpond.engine()
-    model, store = engine.server("model"), engine.template_store
+    model, store = engine.server("model"), engine.cache.store
     (template,) = store.all()
     names = [f"{number:040x}" for number in range(bases)]
     for name in names:
@@ -344,9 +344,9 @@ def populated(millpond, connection, count, bases):
 def test_it_takes_at_most_a_millisecond_a_disk(millpond, image, connection):
     names = populated(millpond, connection, 5000, 200)
     engine = millpond.engine()
-    engine.cache_manager.survey(engine.cache_rules)
+    engine.cache.manager.survey(engine.cache.rules)
     begun = time.monotonic()
-    gone = engine.cache_manager.prune(engine.cache_rules)
+    gone = engine.cache.manager.prune(engine.cache.rules)
     assert time.monotonic() - begun < 5
     assert gone == []
     assert set(names) < set(bases(millpond))

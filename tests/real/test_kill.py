@@ -290,7 +290,7 @@ def test_killed_while_a_template_is_removed(millpond, vmdk, connection):
     engine = millpond.engine()
     delete.delete(engine.host, engine.server("web"))
     (name,) = os.listdir(millpond.bases)
-    engine.template_store.workspace(name)
+    engine.cache.store.workspace(name)
     (millpond.bases.with_name("_base.millpond") / "records" / f"{name}.json").unlink()
     millpond.ok("doctor", "--mend")
     assert os.listdir(millpond.bases) == []

@@ -114,7 +114,7 @@ def test_threads_that_want_one_template_get_the_same(millpond, micro_guest, work
     millpond.ok("image", "add", converted(micro_guest, "vmdk", workdir), "--name", "vmdk")
     engine = millpond.engine()
     image = engine.catalogue.get("vmdk")
-    handler = engine.templates
+    handler = engine.cache.templates
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: handler.fetch_image(image, DiskFormat.RAW), range(16)))
     assert len(set(found)) == 1

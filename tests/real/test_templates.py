@@ -32,8 +32,8 @@ def image(engine, micro_guest, workdir):
 
 def test_a_template_is_named_as_nova_names_it(engine, image, millpond):
     """B15, B16: raw under the SHA-1 of the id, other formats beside it with a suffix."""
-    raw = engine.templates.fetch_image(image, DiskFormat.RAW)
-    native = engine.templates.fetch_image(image, DiskFormat.QCOW2)
+    raw = engine.cache.templates.fetch_image(image, DiskFormat.RAW)
+    native = engine.cache.templates.fetch_image(image, DiskFormat.QCOW2)
     assert raw.volume == template_name(image.id, DiskFormat.RAW)
     assert native.volume == f"{raw.volume}.qcow2"
     assert sorted(os.listdir(millpond.bases)) == [raw.volume, native.volume]
@@ -44,7 +44,7 @@ def test_a_template_is_named_as_nova_names_it(engine, image, millpond):
 
 def test_both_are_roots_read_only_and_known_to_libvirt(engine, image, millpond, connection):
     for format in (DiskFormat.RAW, DiskFormat.QCOW2):
-        template = engine.templates.fetch_image(image, format)
+        template = engine.cache.templates.fetch_image(image, format)
         status = os.stat(millpond.bases / template.volume)
         assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (0, 0o444)
     pool = connection.storagePoolLookupByName("nova-base-images-pool")
@@ -52,14 +52,14 @@ def test_both_are_roots_read_only_and_known_to_libvirt(engine, image, millpond, 
 
 
 def test_the_converted_bytes_are_the_guests(engine, image, millpond, micro_guest):
-    raw = engine.templates.fetch_image(image, DiskFormat.RAW)
+    raw = engine.cache.templates.fetch_image(image, DiskFormat.RAW)
     assert (millpond.bases / raw.volume).read_bytes() == micro_guest.path.read_bytes()
 
 
 @pytest.mark.parametrize("damage", ["record", "truncated", "gone", "record gone"])
 def test_what_is_not_whole_is_made_anew(engine, image, millpond, micro_guest, damage):
     """B31: no valid record, no template; a file of another length is none either."""
-    template = engine.templates.fetch_image(image, DiskFormat.RAW)
+    template = engine.cache.templates.fetch_image(image, DiskFormat.RAW)
     path = millpond.bases / template.volume
     record = millpond.bases.with_name("_base.millpond") / "records" / f"{template.volume}.json"
     if damage == "record":
@@ -73,7 +73,7 @@ def test_what_is_not_whole_is_made_anew(engine, image, millpond, micro_guest, da
         record.unlink()
         path.unlink()
     assert TemplateStore(engine.pools.base).find(template.volume) is None
-    engine.templates.fetch_image(image, DiskFormat.RAW)
+    engine.cache.templates.fetch_image(image, DiskFormat.RAW)
     assert path.read_bytes() == micro_guest.path.read_bytes()
 
 
@@ -82,17 +82,17 @@ def test_somebody_elses_file_is_neither_used_nor_replaced(engine, image, millpon
     path = millpond.bases / template_name(image.id, DiskFormat.RAW)
     path.write_bytes(b"somebody's")
     with pytest.raises(VolumeExists):
-        engine.templates.fetch_image(image, DiskFormat.RAW)
+        engine.cache.templates.fetch_image(image, DiskFormat.RAW)
     assert path.read_bytes() == b"somebody's"
 
 
 def test_a_template_goes_when_nothing_stands_on_it(engine, image, millpond):
     millpond.ok("server", "create", "web", "--image", "guest", "--memory", "32M", "--no-start")
     with pytest.raises(TemplateInUse, match="is the base of web"):
-        engine.templates.remove_image(image.id, DiskFormat.RAW)
+        engine.cache.templates.remove_image(image.id, DiskFormat.RAW)
     millpond.ok("server", "delete", "web")
-    engine.templates.remove_image(image.id, DiskFormat.RAW)
-    engine.templates.remove_image(image.id, DiskFormat.RAW)
+    engine.cache.templates.remove_image(image.id, DiskFormat.RAW)
+    engine.cache.templates.remove_image(image.id, DiskFormat.RAW)
     assert os.listdir(millpond.bases) == []
 
 
@@ -117,7 +117,7 @@ def downloading(engine, spoil=None):
     workshop = Workshop(
         store=TemplateStore(engine.pools.base),
         images=Stream(engine.catalogue, spoil),
-        users=engine.template_users,
+        users=engine.cache.users,
     )
     return DownloadingTemplateImagehandler(workshop)
 
@@ -172,7 +172,9 @@ def test_a_stream_that_is_not_the_image_leaves_nothing(engine, image, millpond, 
     assert os.listdir(millpond.bases) == []
     beside = millpond.bases.with_name("_base.millpond")
     assert [path for path in beside.rglob("*") if path.is_file()] == []
-    assert engine.templates.fetch_image(image, DiskFormat.QCOW2).prepared is Prepared.HARD_LINK
+    assert (
+        engine.cache.templates.fetch_image(image, DiskFormat.QCOW2).prepared is Prepared.HARD_LINK
+    )
 
 
 def test_a_disk_of_another_size_than_its_source_says_is_refused(engine, image, millpond):
@@ -211,11 +213,11 @@ def test_a_damaged_template_that_disks_stand_on_is_never_taken_away(
     engine, image, millpond, micro_guest
 ):
     """Its preparation fails: the file that was there stays, and is replaced by the next one."""
-    template = engine.templates.fetch_image(image, DiskFormat.QCOW2)
+    template = engine.cache.templates.fetch_image(image, DiskFormat.QCOW2)
     record = millpond.bases.with_name("_base.millpond") / "records" / f"{template.volume}.json"
     record.write_bytes(b"damaged")
     for spoil in (changed, broken):
         with pytest.raises((ImageRefused, OSError)):
             downloading(engine, spoil).fetch_image(image, DiskFormat.QCOW2)
     assert (millpond.bases / template.volume).exists()
-    assert engine.templates.fetch_image(image, DiskFormat.QCOW2).digest == image.digest
+    assert engine.cache.templates.fetch_image(image, DiskFormat.QCOW2).digest == image.digest

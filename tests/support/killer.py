@@ -74,7 +74,7 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "add": lambda engine, name, size: data_disks.add(engine.host, engine.server(name), int(size)),
     "remove": lambda engine, name, role: data_disks.remove(engine.host, engine.server(name), role),
     "snapshot": take_snapshot,
-    "prune": lambda engine: engine.cache_manager.prune(engine.cache_rules.at_once()),
+    "prune": lambda engine: engine.cache.manager.prune(engine.cache.rules.at_once()),
 }
 
 

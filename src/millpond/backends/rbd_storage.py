@@ -135,9 +135,8 @@ def _access(pool: Pool) -> CephAccess:
 def _remove(pool: Pool, name: str) -> None:
     """An image with its mark; one that is not there is no error."""
     complete = _image(pool, name, COMPLETE)
-    if rbd.has_snapshot(complete):
-        if rbd.has_snapshot(complete, protected=True):
-            rbd.unprotect_snapshot(complete)
-        rbd.remove_snapshot(complete)
-    rbd.remove(_image(pool, name))  # libvirt once said OK, and it was still there
+    if rbd.has_snapshot(complete, protected=True):
+        rbd.unprotect_snapshot(complete)
+    rbd.remove_snapshot(complete)
+    rbd.remove(_image(pool, name))
     pool.refresh()

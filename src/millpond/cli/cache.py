@@ -33,8 +33,8 @@ Names = Annotated[
 def list_(ctx: typer.Context, json: Json = False) -> None:
     """List the templates: for which image, how prepared, who uses them, why they stay."""
     engine = Engine.load(ctx.obj.config_files)
-    verdicts = engine.surveyed_cache(engine.cache_rules)
-    in_cluster = engine.templates_in_cluster()
+    verdicts = engine.cache.survey(engine.cache.rules)
+    in_cluster = engine.cache.in_cluster()
     images = {each.id: each.name for each in engine.images.all()}
     if json:
         shown = [_plain(each, images) for each in verdicts]
@@ -66,7 +66,7 @@ def fetch(
     size = sum(image.size for image, _ in wanted)
     with transfer("fetching templates", lambda: size) as progress:
         concurrency = engine.settings.image_cache.precache_concurrency
-        made = precache.fetch(engine.templates, wanted, concurrency, progress)
+        made = precache.fetch(engine.cache.templates, wanted, concurrency, progress)
     if json:
         print(as_json(made))
         return
@@ -86,7 +86,7 @@ def pin(ctx: typer.Context, names: Names) -> None:
     engine = Engine.load(ctx.obj.config_files)
     by = os.environ.get("SUDO_USER") or getpass.getuser()
     for template in _named(engine, names):
-        engine.cache_manager.pin(template.volume, by)
+        engine.cache.manager.pin(template.volume, by)
 
 
 @app.command()
@@ -94,7 +94,7 @@ def unpin(ctx: typer.Context, names: Names) -> None:
     """Let templates go again when nothing uses them."""
     engine = Engine.load(ctx.obj.config_files)
     for template in _named(engine, names):
-        engine.cache_manager.unpin(template.volume)
+        engine.cache.manager.unpin(template.volume)
 
 
 @app.command()
@@ -110,11 +110,11 @@ def prune(
 ) -> None:
     """Remove templates that nothing uses, by the rules of [image_cache]."""
     engine = Engine.load(ctx.obj.config_files)
-    rules = engine.cache_rules.at_once() if all_unused else engine.cache_rules
+    rules = engine.cache.rules.at_once() if all_unused else engine.cache.rules
     if dry_run:
-        gone = [each for each in engine.surveyed_cache(rules) if each.goes]
+        gone = [each for each in engine.cache.survey(rules) if each.goes]
     else:
-        gone = engine.cache_manager.prune(rules)
+        gone = engine.cache.manager.prune(rules)
     if json:
         images = {each.id: each.name for each in engine.images.all()}
         print(as_json([_plain(each, images) for each in gone]))
@@ -138,10 +138,10 @@ def verify(
     if bool(names) == all_:
         raise BadOption("NAME", "name templates or images, or say --all", "not both")
     engine = Engine.load(ctx.obj.config_files)
-    templates = list(engine.all_templates()) if all_ else _named(engine, names or [])
+    templates = list(engine.cache.all()) if all_ else _named(engine, names or [])
     size = sum(each.size for each in templates)
     with transfer("reading templates", lambda: size) as progress:
-        found = [engine.scrub.scrub(each, progress) for each in templates]
+        found = [engine.cache.scrub.scrub(each, progress) for each in templates]
     _show_scrubbed(found, json)
     if any(each.outcome is Outcome.WRONG for each in found):
         raise typer.Exit(1)
@@ -158,7 +158,7 @@ def _show_scrubbed(found: Sequence[Scrubbed], json: bool) -> None:
 
 
 def _named(engine: Engine, names: Sequence[str]) -> list[Template]:
-    return [each for name in names for each in engine.cached_templates(name)]
+    return [each for name in names for each in engine.cache.named(name)]
 
 
 def _wanted(engine: Engine, name: str, format: DiskFormat | None) -> list[precache.Wanted]:

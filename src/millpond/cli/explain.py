@@ -21,7 +21,7 @@ def command(
     found = engine.images.get(image)
     boot = find_boot_images(found.format, found.properties, engine.images.get)
     selection = engine.settings.libvirt.selection
-    explanation = explain(found, boot, selection, engine.is_prepared)
+    explanation = explain(found, boot, selection, engine.cache.has)
     print(as_json(explanation)) if json else _show(explanation)
 
 

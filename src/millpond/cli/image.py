@@ -72,7 +72,7 @@ def remove(ctx: typer.Context, images: Names) -> None:
         if servers or needing:
             raise ImageInUse(image.name, servers, needing)
     for image in sorted(found, key=lambda each: not each.format.can_be_a_disk):  # kernels last
-        engine.remove_templates(image)
+        engine.cache.forget(image)
         catalogue.remove(image)
 
 

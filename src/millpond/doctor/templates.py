@@ -80,9 +80,10 @@ def _has_image(engine: Engine, server: Server) -> bool:
 
 def _prepare(engine: Engine, base: TemplateRef, server: Server) -> str:
     image = engine.images.describe(server.image.id)
-    return f"it was prepared anew by {engine.templates.fetch_image(image, base.format).prepared}"
+    template = engine.cache.templates.fetch_image(image, base.format)
+    return f"it was prepared anew by {template.prepared}"
 
 
 def _clear(engine: Engine) -> str:
-    engine.templates.init()
+    engine.cache.templates.init()
     return "what they had left was removed"

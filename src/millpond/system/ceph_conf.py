@@ -28,10 +28,14 @@ def monitors(path: Path | None) -> tuple[Monitor, ...]:
     return found
 
 
+class _CephParser(ConfigParser):
+    def optionxform(self, optionstr: str) -> str:
+        """Ceph takes a blank, a dash and an underscore in a name for the same."""
+        return re.sub(r"[\s-]+", "_", optionstr.strip())
+
+
 def _mon_host(path: Path) -> str:
-    """Ceph takes a blank, a dash and an underscore in a name for the same."""
-    parser = ConfigParser(interpolation=None, strict=False, delimiters=("=",))
-    parser.optionxform = lambda name: re.sub(r"[\s-]+", "_", name.strip())  # type: ignore[assignment,method-assign]
+    parser = _CephParser(interpolation=None, strict=False, delimiters=("=",))
     try:
         parser.read_string(path.read_text())
     except OSError as error:

@@ -1,0 +1,199 @@
+"""The parts of a host's image cache: the wiring, once, for every program."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import stevedore
+
+from millpond.backends.rbd_storage import RbdStorage, is_complete
+from millpond.compute.template_uses import TemplateUses
+from millpond.config import Settings
+from millpond.errors import ImageNotFound, TemplateNotFound
+from millpond.images.source import Library
+from millpond.model.formats import Backend, DiskFormat
+from millpond.model.image import Image
+from millpond.model.layer import CephAccess
+from millpond.model.names import ImageId, split_volume_name, template_name
+from millpond.model.template import Template
+from millpond.model.volume import Volume
+from millpond.records.journal import Watch
+from millpond.records.records import Records
+from millpond.storage.pools import Pools
+from millpond.templates.blank import BlankTemplates
+from millpond.templates.cache_manager import ImageCacheManager, Surroundings
+from millpond.templates.handler import BaseTemplateImagehandler, Workshop
+from millpond.templates.marks import Marks
+from millpond.templates.publication import Publication
+from millpond.templates.scrub import Scrub
+from millpond.templates.store import TemplateStore
+from millpond.templates.verdicts import Rules, Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cache:
+    """Everything is made when it is first asked for."""
+
+    settings: Settings
+    records: Records
+    images: Library
+    pools: Pools
+    uses: TemplateUses
+    cluster: RbdStorage | None
+    """Where templates are brought into a Ceph cluster, too."""
+    watch: Watch
+
+    @cached_property
+    def store(self) -> TemplateStore:
+        return TemplateStore(self.pools.base)
+
+    @cached_property
+    def templates(self) -> BaseTemplateImagehandler:
+        workshop = Workshop(
+            store=self.store,
+            images=self.images,
+            users=self.users,
+            watch=self.watch,
+            note_use=self.marks.note,
+            make_room=self._make_room,
+        )
+        manager: Any = stevedore.DriverManager(
+            "millpond.template_handlers",
+            self.settings.template_image_handler,
+            invoke_on_load=True,
+            invoke_args=(workshop,),
+        )
+        handler = manager.driver
+        assert isinstance(handler, BaseTemplateImagehandler)
+        return handler
+
+    @cached_property
+    def blanks(self) -> BlankTemplates:
+        return BlankTemplates(
+            self.store,
+            self.settings.default_ephemeral_format,
+            self.watch,
+            self.marks.note,
+            self._make_room,
+        )
+
+    @cached_property
+    def marks(self) -> Marks:
+        lease = timedelta(seconds=self.settings.image_cache.host_lease_seconds)
+        return Marks(self.store, lambda: self.records.owner, lease)
+
+    @cached_property
+    def manager(self) -> ImageCacheManager:
+        around = Surroundings(
+            find_uses=self.uses.all,
+            find_promised=self.uses.promised,
+            images=self.images,
+            drop=self._drop,
+            tidy=lambda: self.templates.init(),
+        )
+        return ImageCacheManager(self.store, self.marks, around)
+
+    @cached_property
+    def scrub(self) -> Scrub:
+        publication = Publication(self.store, self.watch)
+        return Scrub(self.store, publication, self._all_users, self._prepared_anew)
+
+    @property
+    def rules(self) -> Rules:
+        cache = self.settings.image_cache
+        return Rules(
+            removes_unused=cache.remove_unused_base_images,
+            minimum_age=timedelta(seconds=cache.remove_unused_original_minimum_age_seconds),
+            max_bytes=cache.max_bytes,
+        )
+
+    def all(self) -> Iterator[Template]:
+        """Where none was ever made, no pool is made to look for them."""
+        return self.store.all() if self._is_there else iter(())
+
+    def survey(self, rules: Rules) -> list[Verdict]:
+        """What would become of each template. Nothing is changed, and no pool is made."""
+        return self.manager.survey(rules) if self._is_there else []
+
+    def named(self, name: str) -> list[Template]:
+        """The one of this name, or all of an image. Raises TemplateNotFound."""
+        id = self._image_id(name)
+        found = [
+            each
+            for each in self.all()
+            if each.volume == name or (each.image and each.image in (name, id))
+        ]
+        if not found:
+            raise TemplateNotFound(name)
+        return found
+
+    def in_cluster(self) -> list[Volume]:
+        """Templates of all hosts that share it."""
+        if not (access := self._ceph()):
+            return []
+        pool = self.pools.named(self.settings.libvirt.pools.rbd)
+        pool.refresh()
+        others = [each for each in pool.volumes() if not split_volume_name(each.name)]
+        return [each for each in others if is_complete(access, each.name)]
+
+    def has(self, image: ImageId, format: DiskFormat, backend: Backend) -> bool:
+        """Whether what disks are made from is there."""
+        name = template_name(image, format)
+        if backend is Backend.RBD:
+            access = self._ceph()
+            return bool(access and is_complete(access, name))
+        return any(each.volume == name for each in self.all())
+
+    def users(self, template: str) -> tuple[str, ...]:
+        """Servers that stand on a template, or are being made from it; and other hosts that share
+        the cache."""
+        return self.uses.promised().of(template) + self.marks.hosts_using(template)
+
+    def forget(self, image: Image) -> None:
+        """Templates of an image that goes; those in the cluster first, which can fail."""
+        for format in DiskFormat:
+            self._forget_in_cluster(template_name(image.id, format))
+        for template in list(self.all()):
+            if template.image == image.id:
+                self.templates.remove_image(image.id, template.format)
+                self.marks.unpin(template.volume)
+
+    def _make_room(self, needed: int) -> None:
+        self.manager.make_room(self.rules, needed)
+
+    def _drop(self, template: Template) -> None:
+        """Its lock is held. In a Ceph cluster it goes first, while its name is known here, unless
+        disks of other hosts stand on it."""
+        self._forget_in_cluster(template.volume)
+        (self.templates if template.image else self.blanks).drop(template)
+
+    def _forget_in_cluster(self, template: str) -> None:
+        if self.cluster:
+            self.cluster.forget_template(template)
+
+    def _ceph(self) -> CephAccess | None:
+        wanted = self.pools.plan.all().get(self.settings.libvirt.pools.rbd)
+        return wanted.ceph if wanted else None
+
+    def _prepared_anew(self, template: Template) -> Template | None:
+        if not template.image:
+            return None
+        image = self.images.describe(template.image)
+        return self.templates.fetch_image(image, template.format)
+
+    def _all_users(self, template: str) -> tuple[str, ...]:
+        """Those that are not ours among them."""
+        return self.uses.all().of(template) + self.marks.hosts_using(template)
+
+    def _image_id(self, name: str) -> ImageId | None:
+        with suppress(ImageNotFound):
+            return self.images.get(name).id
+        return None
+
+    @property
+    def _is_there(self) -> bool:
+        return Path(self.pools.plan.base.path).is_dir()
