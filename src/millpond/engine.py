@@ -21,6 +21,7 @@ from millpond.compute import virtualization
 from millpond.compute.block_jobs import BlockJobs
 from millpond.compute.domains import Domains
 from millpond.compute.host import Host
+from millpond.compute.single_disks import DiskOrder, SingleDisks
 from millpond.compute.template_uses import TemplateUses
 from millpond.config import ImageSourceOption, Settings, VirtTypeOption
 from millpond.errors import (
@@ -38,6 +39,7 @@ from millpond.model.names import ServerId
 from millpond.model.server import Server, VirtType
 from millpond.records.files import FileRecords
 from millpond.records.journal import Watch, unwatched
+from millpond.records.records import Records
 from millpond.storage.ensure import PoolWanted
 from millpond.storage.libvirt_pool import LibvirtPool
 from millpond.storage.pool import Pool, PoolType
@@ -50,9 +52,13 @@ from millpond.system.locks import Locks, Slots
 class Engine:
     """Everything is made when it is first asked for: listing servers touches no pool."""
 
-    def __init__(self, settings: Settings, watch: Watch = unwatched) -> None:
+    def __init__(
+        self, settings: Settings, watch: Watch = unwatched, records: Records | None = None
+    ) -> None:
+        """``records`` are for a program that has a place of its own for them, as Nova has."""
         self.settings = settings
         self._watch = watch
+        self._given_records = records
         self._locks = Locks(settings.state_path / "locks")
 
     @classmethod
@@ -60,8 +66,8 @@ class Engine:
         return cls(config.load(config_files), watch)
 
     @cached_property
-    def records(self) -> FileRecords:
-        return FileRecords(self.settings.state_path, self._locks)
+    def records(self) -> Records:
+        return self._given_records or FileRecords(self.settings.state_path, self._locks)
 
     @cached_property
     def catalogue(self) -> Catalogue:
@@ -199,6 +205,10 @@ class Engine:
             starts=Slots(self._locks, "start", max(1, (os.cpu_count() or 1) - 1)),
             watch=self._watch,
         )
+
+    @cached_property
+    def single_disks(self) -> SingleDisks:
+        return SingleDisks(self.host)
 
     @cached_property
     def legacy_storage(self) -> LegacyStorage:

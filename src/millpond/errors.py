@@ -542,6 +542,15 @@ class DamagedRecord(StateProblem):
 
 
 @dataclass(eq=False)
+class RecordTooLong(StateProblem):
+    disk: str
+    length: int
+    most: int
+    message = "the record of disk {self.disk} has {self.length} characters, and Nova takes {self.most}"
+    hint = "shorten the names of the storage pools in nova.conf"
+
+
+@dataclass(eq=False)
 class UnknownOperation(StateProblem):
     verb: str
     step: str

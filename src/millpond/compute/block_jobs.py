@@ -4,16 +4,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from millpond.errors import Unsupported
+from millpond.errors import LibvirtFailed, Unsupported
 from millpond.model.formats import DiskFormat
 from millpond.model.names import ServerId
 from millpond.system import libvirtd
 from millpond.system.libvirtd import Libvirtd
-from millpond.xml.domain import DiskXml, DomainXml
+from millpond.xml.domain import BackingStoreXml, DiskXml, DomainXml, SourceXml
 from millpond.xml.snapshot import DomainSnapshotXml, SnapshotDiskXml
 
 COPY = "copy"
-"""As a domain names a job that puts another disk in place of this one. It is never ours: ours is
+"""As a domain names a job that copies a disk. It is never a snapshot's of ours: that one's is
 "active-commit", and has no name while libvirt clears it away after a failure."""
 
 
@@ -46,6 +46,34 @@ class BlockJobs:
         """Let the guest go on in the layer that its overlay was written into."""
         with self._running(id, f"pivoting {target}") as domain:
             domain.blockJobAbort(target, libvirtd.PIVOT)
+
+    def mirror(self, id: ServerId, target: str, path: str, format: DiskFormat) -> None:
+        """Begin to copy a disk, all its layers in one, into an empty image of its size. The domain
+        stays as it is defined, and the copy ends with it, with stop_mirroring() or by itself."""
+        copy = DiskXml(
+            type="file",
+            driver_type=format,
+            source=SourceXml(file=path),
+            backing=BackingStoreXml(),
+            target=target,
+        )
+        with self._running(id, f"copying {target}") as domain:
+            domain.blockCopy(target, copy.to_xml(), {}, libvirtd.MIRROR_FLAGS)
+
+    def is_mirrored(self, id: ServerId, target: str) -> bool:
+        """Whether all is copied, and the copy follows whatever is written."""
+        with self._running(id, f"asking for the copy of {target}") as domain:
+            disk = DomainXml.from_xml(domain.XMLDesc(0)).disk(target)
+        if disk is None or disk.job != COPY:
+            raise LibvirtFailed(f"copying {target} of domain {id}", 0, "the copy broke off")
+        return disk.job_ready == "yes"
+
+    def stop_mirroring(self, id: ServerId, target: str) -> None:
+        """The copy is of this moment then; where none is under way, nothing happens."""
+        with self._running(id, f"ending the copy of {target}") as domain:
+            disk = DomainXml.from_xml(domain.XMLDesc(0)).disk(target)
+            if disk and disk.job == COPY:
+                domain.blockJobAbort(target, 0)
 
     @contextmanager
     def _running(self, id: ServerId, doing: str) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
 from millpond.model.layer import Chain
-from millpond.model.names import ServerId, template_name
+from millpond.model.names import ImageId, ServerId, template_name
 from millpond.model.server import Content, Disk, Server, TemplateRef
 from millpond.model.sizes import MiB, enough_for, format_size, whole_sectors
 from millpond.model.template import Template
@@ -76,11 +76,18 @@ def template(
     host: Host, server: Server, disk: Disk, progress: Progress = silent
 ) -> Template | None:
     """Fetched if it is not there yet; None for a disk that begins empty."""
+    source = server.images.get(disk.content)
+    return template_of(host, disk, source.id if source else None, progress)
+
+
+def template_of(
+    host: Host, disk: Disk, image: ImageId | None, progress: Progress = silent
+) -> Template | None:
     if disk.template is None:
         return None
-    if source := server.images.get(disk.content):
-        image = host.images.describe(source.id)
-        return host.templates.fetch_image(image, disk.template.format, progress)
+    if image:
+        described = host.images.describe(image)
+        return host.templates.fetch_image(described, disk.template.format, progress)
     return host.blanks.fetch(disk.content, disk.size)
 
 
@@ -100,26 +107,20 @@ def free_target(bus: str, taken: Collection[str]) -> str:
 
 def _wanted(host: Host, request: DiskRequest) -> Iterator[tuple[Backend, DiskWanted]]:
     flavor = request.flavor
-    yield _root(host, request)
+    yield root(host, request)
     if flavor.ephemeral:
-        yield _blank(host, request, "disk.eph0", Content.EPHEMERAL, flavor.ephemeral)
+        yield blank(host, request.server, "disk.eph0", Content.EPHEMERAL, flavor.ephemeral)
     if flavor.swap:
-        yield _blank(host, request, "disk.swap", Content.SWAP, flavor.swap)
+        yield blank(host, request.server, "disk.swap", Content.SWAP, flavor.swap)
     if request.config_size:
-        wanted = DiskWanted(
-            server=request.server,
-            role="disk.config",
-            size=request.config_size,
-            content=Content.CONFIG,
-        )
-        yield Backend.RAW, wanted  # always raw, in the directory pool (B12)
+        yield config_drive(request.server, "disk.config", request.config_size)
     if request.boot:
         yield _boot_file(host, request, Content.KERNEL, request.boot.kernel)
         if request.boot.ramdisk:
             yield _boot_file(host, request, Content.RAMDISK, request.boot.ramdisk)
 
 
-def _root(host: Host, request: DiskRequest) -> tuple[Backend, DiskWanted]:
+def root(host: Host, request: DiskRequest) -> tuple[Backend, DiskWanted]:
     image = request.image
     choice = host.selection.choose(image.format)
     LOG.debug("image %s goes to backend %s: %s", image.name, choice.backend, choice.reason)
@@ -129,6 +130,12 @@ def _root(host: Host, request: DiskRequest) -> tuple[Backend, DiskWanted]:
         size=_root_size(request),
         template=_base(host, image, choice.template_format),
     )
+
+
+def config_drive(server: ServerId, role: str, size: int) -> tuple[Backend, DiskWanted]:
+    """Always raw, in the directory pool (B12)."""
+    wanted = DiskWanted(server=server, role=role, size=size, content=Content.CONFIG)
+    return Backend.RAW, wanted
 
 
 def _boot_file(
@@ -149,8 +156,8 @@ def _base(host: Host, image: Image, format: DiskFormat) -> TemplateRef:
     return TemplateRef(pool=host.base_pool, volume=template_name(image.id, format), format=format)
 
 
-def _blank(
-    host: Host, request: DiskRequest, role: str, content: Content, size: int
+def blank(
+    host: Host, server: ServerId, role: str, content: Content, size: int
 ) -> tuple[Backend, DiskWanted]:
     """In whole MiB, so that disks of one size share one template."""
     size = -(-size // MiB) * MiB
@@ -158,7 +165,7 @@ def _blank(
         pool=host.base_pool, volume=host.blanks.name(content, size), format=DiskFormat.RAW
     )
     return host.selection.blank_backend(), DiskWanted(
-        server=request.server, role=role, size=size, content=content, template=base
+        server=server, role=role, size=size, content=content, template=base
     )
 
 

@@ -1,9 +1,10 @@
 """A server's record to the domain that runs it."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from millpond.model.formats import DiskFormat
 from millpond.model.layer import Chain, FileSource, Layer, RbdSource, Source, VolumeSource
 from millpond.model.server import Content, Disk, Firmware, Network, NetworkKind, Server, VirtType
 from millpond.records import codec
@@ -75,18 +76,38 @@ def disk_xml(server: Server, disk: Disk, chain: Chain) -> DiskXml:
     and not every bus has CD-ROMs."""
     fixed = disk.content is Content.CONFIG
     bus = disk.bus or server.hardware.disk_bus
-    top, *below = chain
+    layers = layers_xml(chain)
     return DiskXml(
-        type=_type(top.source),
+        type=layers.type,
         device="cdrom" if fixed and bus in _NO_READ_ONLY_DISKS else "disk",
-        driver_type=top.format,
+        driver_type=layers.format,
         discard=None if fixed else "unmap",
-        source=_source(top.source),
-        backing=_backing(below),
+        source=layers.source,
+        backing=layers.backing,
         target=disk.target,
         bus=bus,
         read_only=fixed,
         boot_order=1 if disk.role == "disk" else None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayersXml:
+    """What a ``<disk>`` says of its layers, for whoever writes the rest of it."""
+
+    type: str
+    format: DiskFormat
+    source: SourceXml
+    backing: BackingStoreXml
+
+
+def layers_xml(chain: Chain) -> LayersXml:
+    top, *below = chain
+    return LayersXml(
+        type=_type(top.source),
+        format=top.format,
+        source=_source(top.source),
+        backing=_backing(below),
     )
 
 

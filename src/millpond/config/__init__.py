@@ -3,7 +3,7 @@
 from millpond.config.checking import load, own_settings, settings_from
 from millpond.config.files import DEFAULT_FILE, files_of, read
 from millpond.config.listing import ShownOption, sample, shown
-from millpond.config.options import list_opts, register
+from millpond.config.options import list_opts, register, widen
 from millpond.config.pools import DirectoryPool, PoolSettings
 from millpond.config.settings import (
     ComputeSettings,
@@ -40,4 +40,5 @@ __all__ = [
     "settings_from",
     "shown",
     "unread",
+    "widen",
 ]

@@ -102,14 +102,15 @@ def _settings(reader: Reader) -> Settings:
 
 
 def _libvirt(reader: Reader) -> LibvirtSettings:
+    selection = _selection(reader)
     settings = LibvirtSettings(
         connection_uri=reader.take(LIBVIRT, "connection_uri", parse_uri, ""),
         virt_type=reader.take(LIBVIRT, "virt_type", parse_virt_type, VirtTypeOption.AUTO),
-        selection=_selection(reader),
+        selection=selection,
         use_storage_pools=reader.take(LIBVIRT, "use_storage_pools", bool, True),
         pools=_pools(reader),
         volume_group=reader.take(LIBVIRT, "images_volume_group", parse_text, ""),
-        rbd=_rbd(reader),
+        rbd=_rbd(reader, selection),
     )
     _check_backends(reader, settings)
     return settings
@@ -124,7 +125,8 @@ def _selection(reader: Reader) -> Selection:
     )
 
 
-def _rbd(reader: Reader) -> RbdSettings | None:
+def _rbd(reader: Reader, selection: Selection) -> RbdSettings | None:
+    """Nova's own definition of the pool has a default, which says nothing where no rbd is used."""
     pool = reader.take(LIBVIRT, "images_rbd_pool", parse_text, "")
     ceph_conf = reader.take(LIBVIRT, "images_rbd_ceph_conf", parse_text, "")
     settings = RbdSettings(
@@ -133,7 +135,8 @@ def _rbd(reader: Reader) -> RbdSettings | None:
         user=reader.take(LIBVIRT, "rbd_user", parse_text, ""),
         secret_uuid=reader.take(LIBVIRT, "rbd_secret_uuid", parse_text, ""),
     )
-    return settings if pool else None
+    is_meant = origin(reader.conf, LIBVIRT, "images_rbd_pool") or Backend.RBD in selection.backends()
+    return settings if pool and is_meant else None
 
 
 def _check_backends(reader: Reader, settings: LibvirtSettings) -> None:

@@ -324,6 +324,15 @@ def register(conf: cfg.ConfigOpts) -> None:
         _register(conf, group, options)
 
 
+def widen(options: Sequence[cfg.Opt]) -> None:
+    """Let Nova's own options take what ours of the same name take: its list of images_type is
+    closed. Before nova.conf is read."""
+    wider = {option.name: option for option in _LIBVIRT_OPTIONS if option.name == "images_type"}
+    for option in options:
+        if option.name in wider:
+            option.type = wider[option.name].type
+
+
 def register_flavors(conf: cfg.ConfigOpts) -> Sequence[str]:
     """Define the options of each ``[flavor:NAME]`` that the files have; answers the groups."""
     groups = [name for name in conf.list_all_sections() if name.startswith(FLAVOR_PREFIX)]

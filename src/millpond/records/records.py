@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from millpond.errors import NoSpace
+from millpond.errors import DamagedRecord, NoSpace
 from millpond.model.names import ServerId
 from millpond.model.server import Operation, Server
 
@@ -21,6 +21,10 @@ class Records(Protocol):
 
     def all(self) -> Sequence[Server]:
         """Every server, by name."""
+        ...
+
+    def readable(self) -> tuple[list[Server], list[DamagedRecord]]:
+        """Every server whose record can be read, and what is wrong with the others."""
         ...
 
     def put(self, server: Server) -> None:

@@ -66,6 +66,10 @@ COMMIT_FLAGS: int = (
     libvirt.VIR_DOMAIN_BLOCK_COMMIT_ACTIVE | libvirt.VIR_DOMAIN_BLOCK_COMMIT_SHALLOW
 )
 """The layer that the guest writes to, into the next below it and no further."""
+MIRROR_FLAGS: int = (
+    libvirt.VIR_DOMAIN_BLOCK_COPY_REUSE_EXT | libvirt.VIR_DOMAIN_BLOCK_COPY_TRANSIENT_JOB
+)
+"""Into an image that we made; the job need not outlive QEMU, so the domain may stay defined."""
 PIVOT: int = libvirt.VIR_DOMAIN_BLOCK_JOB_ABORT_PIVOT
 
 STUCK: list[int] = [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR]

@@ -1,0 +1,113 @@
+"""Disks one by one, for a caller that keeps servers and their domains itself, as Nova does.
+
+The caller writes the record that plan() answers before it has the disk made.
+"""
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from millpond.backends.backend import DiskWanted
+from millpond.compute import disks
+from millpond.compute.domain_xml import LayersXml, layers_xml
+from millpond.compute.host import Host
+from millpond.model.flavor import Flavor
+from millpond.model.formats import Backend, DiskFormat
+from millpond.model.names import ImageId, ServerId
+from millpond.model.server import Content, Disk
+from millpond.model.sizes import format_size, whole_sectors
+from millpond.system import qemu_img
+
+LOG = logging.getLogger(__name__)
+
+_POLL = 0.1  # seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskOrder:
+    server: ServerId
+    role: str
+    content: Content
+    size: int = 0
+    """0: as large as its image."""
+    image: ImageId | None = None
+
+
+class SingleDisks:
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def plan(self, order: DiskOrder) -> Disk:
+        """The disk as it will be, for the record. Nothing is made yet."""
+        backend, wanted = self._wanted(order)
+        return self._host.backend(backend).plan(wanted)
+
+    def make(self, disk: Disk, image: ImageId | None = None) -> Disk:
+        """One that was begun and not finished is made anew. It may become larger."""
+        template = disks.template_of(self._host, disk, image)
+        return self._host.storage_of(disk).create(disk, template)
+
+    def fill(self, disk: Disk, content: bytes) -> None:
+        self._host.storage_of(disk).fill(disk, content)
+
+    def exists(self, disk: Disk) -> bool:
+        return self._host.storage_of(disk).exists(disk)
+
+    def delete(self, disk: Disk) -> None:
+        """A disk that is gone already is no error."""
+        self._host.storage_of(disk).delete(disk)
+
+    def grow(self, disk: Disk, size: int) -> Disk:
+        """No server runs on it. It may be called again after it was interrupted."""
+        growth = self._host.storage_of(disk).growth(disk)
+        if whole_sectors(size) <= max(disk.size, growth.size()):
+            return disk
+        growth.begin(whole_sectors(size))
+        grown = replace(disk, size=growth.finish(whole_sectors(size)))
+        growth.abandon()
+        LOG.info("grew %s to %s", disk.place, format_size(grown.size))
+        return grown
+
+    def layers(self, disk: Disk) -> LayersXml:
+        """What its domain has to say of it."""
+        return layers_xml(self._host.storage_of(disk).chain(disk))
+
+    def extract(self, disk: Disk, target: Path, format: DiskFormat) -> None:
+        """What the disk holds, as one image in a new file. No server runs on it."""
+        self._host.storage_of(disk).extract(disk, target, format, compress=False)
+
+    @contextmanager
+    def mirrored(
+        self, server: ServerId, device: str, target: Path, format: DiskFormat
+    ) -> Iterator[None]:
+        """The same of a disk that a server runs on: the block begins when all is copied, and the
+        image is of the moment when it ends."""
+        jobs = self._host.block_jobs
+        jobs.stop_mirroring(server, device)  # of a process that died
+        qemu_img.create(target, format, jobs.size(server, device))
+        jobs.mirror(server, device, str(target), format)
+        try:
+            while not jobs.is_mirrored(server, device):
+                time.sleep(_POLL)
+            yield
+        finally:
+            jobs.stop_mirroring(server, device)
+
+    def _wanted(self, order: DiskOrder) -> tuple[Backend, DiskWanted]:
+        if order.content is Content.CONFIG:
+            return disks.config_drive(order.server, order.role, order.size)
+        if order.image is None:
+            return disks.blank(
+                self._host, order.server, order.role, order.content, order.size
+            )
+        request = disks.DiskRequest(
+            server=order.server,
+            image=self._host.images.describe(order.image),
+            flavor=Flavor(disk=order.size),
+            bus="virtio",
+        )
+        backend, wanted = disks.root(self._host, request)
+        return backend, replace(wanted, role=order.role)

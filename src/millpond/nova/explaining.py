@@ -1,0 +1,34 @@
+"""Our errors as Nova knows errors, so that the instance's fault says what is wrong."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nova import exception
+
+from millpond.errors import DiskTooSmall, ImageNotFound, MillpondError, NoSpace, Refused
+
+
+class MillpondFailed(exception.NovaException):  # type: ignore[misc]
+    msg_fmt = "%(reason)s"
+
+
+@contextmanager
+def explained(image: str | None = None) -> Iterator[None]:
+    """What is wrong with the image or the flavour ends the request; with anything else Nova may
+    try another host."""
+    try:
+        yield
+    except ImageNotFound as error:
+        raise exception.ImageNotFound(image_id=image) from error
+    except DiskTooSmall as error:
+        raise exception.FlavorDiskSmallerThanMinDisk(str(error)) from error
+    except Refused as error:
+        raise exception.ImageUnacceptable(image_id=image, reason=_said(error)) from error
+    except NoSpace as error:
+        raise exception.ComputeResourcesUnavailable(reason=_said(error)) from error
+    except MillpondError as error:
+        raise MillpondFailed(reason=_said(error)) from error
+
+
+def _said(error: MillpondError) -> str:
+    return f"{error}: {error.advice}" if error.advice else str(error)

@@ -1,0 +1,132 @@
+"""Records under Nova: instance.system_metadata, one key a disk (decision 2)."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any
+
+from nova import context, exception
+from nova.objects import Instance, InstanceList
+
+from millpond.errors import DamagedRecord, DiskNotFound
+from millpond.model.flavor import Flavor
+from millpond.model.formats import ImageFormat
+from millpond.model.names import ImageId, ServerId
+from millpond.model.server import Disk, Hardware, ImageRef, Operation, Server
+from millpond.records import short
+from millpond.records.short import DiskRecord
+
+_PREFIX = "millpond_"
+"""Of the keys; the disk's role follows."""
+
+
+class InstanceRecords:
+    """Of the disks of one instance. What is put is in Nova's database when it returns."""
+
+    def __init__(self, instance: Any) -> None:
+        self._instance = instance
+
+    def find(self, role: str) -> DiskRecord | None:
+        text = self._instance.system_metadata.get(_PREFIX + role)
+        return short.decode(text, self._id, role) if text else None
+
+    def get(self, role: str) -> DiskRecord:
+        if found := self.find(role):
+            return found
+        raise DiskNotFound(self._instance.display_name, role, tuple(self._roles()))
+
+    def all(self) -> list[DiskRecord]:
+        return [self.get(role) for role in self._roles()]
+
+    def put(self, disk: Disk, *, made: bool) -> None:
+        self._instance.system_metadata[_PREFIX + disk.role] = short.encode(
+            DiskRecord(disk=disk, made=made)
+        )
+        self._instance.save()
+
+    def remove(self, role: str) -> None:
+        self._instance.system_metadata.pop(_PREFIX + role, None)
+        with suppress(exception.InstanceNotFound):  # it is gone, with its records
+            self._instance.save()
+
+    @property
+    def _id(self) -> ServerId:
+        return ServerId(self._instance.uuid)
+
+    def _roles(self) -> Iterator[str]:
+        keys = sorted(self._instance.system_metadata)
+        return (key.removeprefix(_PREFIX) for key in keys if key.startswith(_PREFIX))
+
+
+class NovaRecords:
+    """All instances of this host, as servers: who uses which template, and which volume is whose.
+    Nova itself locks instances and keeps what is under way in their task_state."""
+
+    def __init__(self, host: str) -> None:
+        self.owner = host
+
+    def find(self, id: ServerId) -> Server | None:
+        with suppress(exception.InstanceNotFound):
+            return _server(_instance(id))
+        return None
+
+    def all(self) -> list[Server]:
+        servers, damaged = self.readable()
+        if damaged:
+            raise damaged[0]
+        return servers
+
+    def readable(self) -> tuple[list[Server], list[DamagedRecord]]:
+        servers, damaged = [], []
+        admin = context.get_admin_context()
+        for instance in InstanceList.get_by_host(
+            admin, self.owner, expected_attrs=["system_metadata", "flavor"]
+        ):
+            try:
+                servers.append(_server(instance))
+            except DamagedRecord as error:
+                damaged.append(error)
+        return sorted(servers, key=lambda server: (server.name, server.id)), damaged
+
+    def put(self, server: Server) -> None:
+        records = InstanceRecords(_instance(server.id))
+        for disk in server.disks:
+            records.put(disk, made=server.operation is None)
+
+    def remove(self, id: ServerId) -> None:
+        with suppress(exception.InstanceNotFound):
+            records = InstanceRecords(_instance(id))
+            for record in records.all():
+                records.remove(record.disk.role)
+
+    def lock(self, _server: Server) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def lock_name(self, _name: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def is_worked_on(self, server: Server) -> bool:
+        return server.operation is not None
+
+
+def _instance(id: ServerId) -> Any:
+    admin = context.get_admin_context()
+    return Instance.get_by_uuid(admin, id, expected_attrs=["system_metadata", "flavor"])
+
+
+def _server(instance: Any) -> Server:
+    """As much of it as our records have: its domain is Nova's."""
+    records = InstanceRecords(instance).all()
+    task = instance.task_state or ("" if all(each.made for each in records) else "building")
+    format = instance.system_metadata.get("image_disk_format", "raw")
+    return Server(
+        id=ServerId(instance.uuid),
+        name=instance.display_name or instance.uuid,
+        host=instance.host or "",
+        image=ImageRef(
+            id=ImageId(instance.image_ref or ""), name="", format=ImageFormat(format)
+        ),
+        flavor=Flavor(name=instance.flavor.name),
+        hardware=Hardware(),
+        disks=tuple(each.disk for each in records),
+        operation=Operation(verb=task, step="", started="") if task else None,
+    )

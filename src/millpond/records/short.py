@@ -1,0 +1,89 @@
+"""The record of one disk as one short text, for Nova's system_metadata, whose values are narrow."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from millpond.errors import DamagedRecord, NewerRecord, RecordTooLong
+from millpond.model.formats import Backend, DiskFormat
+from millpond.model.names import ServerId, volume_name
+from millpond.model.server import Content, Disk, TemplateRef
+
+LONGEST = 255
+"""What a value of Nova's table instance_system_metadata holds."""
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskRecord:
+    disk: Disk
+    made: bool
+    """False from before the disk is begun until it is complete."""
+
+
+class _Versioned(msgspec.Struct, array_like=True):
+    schema: int
+
+
+class _Base(msgspec.Struct, array_like=True):
+    pool: str
+    volume: str
+    format: DiskFormat
+    overlay: bool
+
+
+class _Text(msgspec.Struct, array_like=True):
+    """The volume's name is made of server and role; which device the guest sees, Nova knows."""
+
+    schema: int
+    made: bool
+    backend: Backend
+    pool: str
+    format: DiskFormat
+    size: int
+    content: Content
+    base: _Base | None
+
+
+def encode(record: DiskRecord) -> str:
+    disk, base = record.disk, record.disk.template
+    fields = _Text(
+        schema=SCHEMA,
+        made=record.made,
+        backend=disk.backend,
+        pool=disk.pool,
+        format=disk.format,
+        size=disk.size,
+        content=disk.content,
+        base=base and _Base(base.pool, base.volume, base.format, disk.overlay),
+    )
+    text = msgspec.json.encode(fields).decode()
+    if len(text) > LONGEST:
+        raise RecordTooLong(disk.place, len(text), LONGEST)
+    return text
+
+
+def decode(text: str, server: ServerId, role: str) -> DiskRecord:
+    """Raises DamagedRecord, or NewerRecord if a later version wrote it."""
+    place = Path(server, role)
+    try:
+        if (schema := msgspec.json.decode(text, type=_Versioned).schema) > SCHEMA:
+            raise NewerRecord(place, schema, SCHEMA)
+        fields = msgspec.json.decode(text, type=_Text)
+    except msgspec.MsgspecError as error:
+        raise DamagedRecord(place, str(error)) from error
+    base = fields.base
+    disk = Disk(
+        role=role,
+        backend=fields.backend,
+        pool=fields.pool,
+        volume=volume_name(server, role),
+        format=fields.format,
+        size=fields.size,
+        target="",
+        content=fields.content,
+        template=base and TemplateRef(pool=base.pool, volume=base.volume, format=base.format),
+        overlay=bool(base and base.overlay),
+    )
+    return DiskRecord(disk=disk, made=fields.made)
