@@ -17,11 +17,11 @@ from millpond.backends.legacy.storage import LegacyStorage
 from millpond.backends.libvirt_storage import LibvirtStorage
 from millpond.backends.rbd_storage import RbdStorage
 from millpond.cache import Cache
-from millpond.compute import virtualization
+from millpond.compute import image_types, space, virtualization
 from millpond.compute.block_jobs import BlockJobs
 from millpond.compute.domains import Domains
 from millpond.compute.host import Host
-from millpond.compute.single_disks import DiskOrder, SingleDisks
+from millpond.compute.single_disks import SingleDisks
 from millpond.compute.template_uses import TemplateUses
 from millpond.config import ImageSourceOption, Settings, VirtTypeOption
 from millpond.errors import (
@@ -32,11 +32,12 @@ from millpond.errors import (
 )
 from millpond.images.catalogue import Catalogue
 from millpond.images.source import Library
-from millpond.model.formats import Backend
+from millpond.model.formats import Backend, ImageFormat
 from millpond.model.image import Image
 from millpond.model.layer import CephAccess
 from millpond.model.names import ServerId
 from millpond.model.server import Server, VirtType
+from millpond.model.volume import PoolUsage
 from millpond.records.files import FileRecords
 from millpond.records.journal import Watch, unwatched
 from millpond.records.records import Records
@@ -209,6 +210,27 @@ class Engine:
     @cached_property
     def single_disks(self) -> SingleDisks:
         return SingleDisks(self.host)
+
+    @property
+    def image_types(self) -> frozenset[ImageFormat]:
+        """Of the images that this host takes."""
+        compute = self.settings.compute
+        return image_types.taken(
+            self.settings.libvirt.selection,
+            compute.image_type_exclude_list,
+            converted=compute.report_converted_image_types,
+        )
+
+    def disk_space(self) -> PoolUsage:
+        """Of all pools that new disks may come to."""
+        backends = self.settings.libvirt.selection.backends()
+        own = {Backend.LVM: self._lvm_pool(), Backend.RBD: self._rbd_pool()}
+        names = {pool.name for each in backends if (pool := own.get(each))}
+        if backends - set(own):
+            names |= {pool.name for pool in self.pool_plan.directories()} - {
+                self.pool_plan.base.name
+            }
+        return space.space(self.pools, names)
 
     @cached_property
     def legacy_storage(self) -> LegacyStorage:

@@ -546,7 +546,9 @@ class RecordTooLong(StateProblem):
     disk: str
     length: int
     most: int
-    message = "the record of disk {self.disk} has {self.length} characters, and Nova takes {self.most}"
+    message = (
+        "the record of disk {self.disk} has {self.length} characters, and Nova takes {self.most}"
+    )
     hint = "shorten the names of the storage pools in nova.conf"
 
 

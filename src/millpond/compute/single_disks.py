@@ -5,15 +5,17 @@ The caller writes the record that plan() answers before it has the disk made.
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from millpond.backends.backend import DiskWanted
 from millpond.compute import disks
 from millpond.compute.domain_xml import LayersXml, layers_xml
 from millpond.compute.host import Host
+from millpond.errors import DiskNotFound
 from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.names import ImageId, ServerId
@@ -81,28 +83,36 @@ class SingleDisks:
 
     @contextmanager
     def mirrored(
-        self, server: ServerId, device: str, target: Path, format: DiskFormat
-    ) -> Iterator[None]:
-        """The same of a disk that a server runs on: the block begins when all is copied, and the
-        image is of the moment when it ends."""
-        jobs = self._host.block_jobs
-        jobs.stop_mirroring(server, device)  # of a process that died
+        self, server: ServerId, disk: Disk, target: Path, format: DiskFormat
+    ) -> Iterator[Callable[[], None]]:
+        """The same of a disk that a server runs on. The block begins when all is copied; the image
+        is of the moment when what it is given is called, at the latest when it ends."""
+        jobs, device = self._host.block_jobs, self._device(server, disk)
+        stop = partial(jobs.stop_mirroring, server, device)
+        stop()  # of a process that died
         qemu_img.create(target, format, jobs.size(server, device))
         jobs.mirror(server, device, str(target), format)
         try:
             while not jobs.is_mirrored(server, device):
                 time.sleep(_POLL)
-            yield
+            yield stop
         finally:
-            jobs.stop_mirroring(server, device)
+            stop()
+
+    def _device(self, server: ServerId, disk: Disk) -> str:
+        """How the running guest knows it."""
+        running = self._host.domains.description(server)
+        for each in running.disks if running else ():
+            source = each.source
+            if source and disk.volume in (source.volume, Path(source.name or "").name):
+                return each.target
+        raise DiskNotFound(server, disk.role, ())
 
     def _wanted(self, order: DiskOrder) -> tuple[Backend, DiskWanted]:
         if order.content is Content.CONFIG:
             return disks.config_drive(order.server, order.role, order.size)
         if order.image is None:
-            return disks.blank(
-                self._host, order.server, order.role, order.content, order.size
-            )
+            return disks.blank(self._host, order.server, order.role, order.content, order.size)
         request = disks.DiskRequest(
             server=order.server,
             image=self._host.images.describe(order.image),

@@ -135,7 +135,9 @@ def _rbd(reader: Reader, selection: Selection) -> RbdSettings | None:
         user=reader.take(LIBVIRT, "rbd_user", parse_text, ""),
         secret_uuid=reader.take(LIBVIRT, "rbd_secret_uuid", parse_text, ""),
     )
-    is_meant = origin(reader.conf, LIBVIRT, "images_rbd_pool") or Backend.RBD in selection.backends()
+    is_meant = (
+        origin(reader.conf, LIBVIRT, "images_rbd_pool") or Backend.RBD in selection.backends()
+    )
     return settings if pool and is_meant else None
 
 

@@ -8,7 +8,7 @@ from nova import exception
 from millpond.errors import DiskTooSmall, ImageNotFound, MillpondError, NoSpace, Refused
 
 
-class MillpondFailed(exception.NovaException):  # type: ignore[misc]
+class MillpondFailed(exception.NovaException):
     msg_fmt = "%(reason)s"
 
 

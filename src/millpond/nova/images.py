@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,13 @@ _FILES = ("kernel", "ramdisk")
 """What Nova keeps in the instance's directory: a domain names it by its path."""
 
 
-class GuestDisk(LibvirtConfigGuestDisk):  # type: ignore[misc]
+class GuestDisk(LibvirtConfigGuestDisk):
     """A ``<disk>`` as Nova describes it, but for its layers, which we state: Nova's own class
     writes no source for a volume."""
 
     def __init__(self, described: LibvirtConfigGuestDisk, layers: LayersXml) -> None:
         super().__init__()
-        vars(self).update(vars(described))
+        self.__dict__.update(vars(described))
         self._layers = layers
         self.source_type = layers.type
         self.driver_format = layers.format.value
@@ -39,7 +38,7 @@ class GuestDisk(LibvirtConfigGuestDisk):  # type: ignore[misc]
         return node
 
 
-class VolumeImage(imagebackend.Image):  # type: ignore[misc]
+class VolumeImage(imagebackend.Image):
     """One disk, by its role. What it is stands in its record, whatever is configured now."""
 
     def __init__(self, disks: SingleDisks, instance: Any, role: str, mapping: Any) -> None:

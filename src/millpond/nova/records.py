@@ -122,9 +122,7 @@ def _server(instance: Any) -> Server:
         id=ServerId(instance.uuid),
         name=instance.display_name or instance.uuid,
         host=instance.host or "",
-        image=ImageRef(
-            id=ImageId(instance.image_ref or ""), name="", format=ImageFormat(format)
-        ),
+        image=ImageRef(id=ImageId(instance.image_ref or ""), name="", format=ImageFormat(format)),
         flavor=Flavor(name=instance.flavor.name),
         hardware=Hardware(),
         disks=tuple(each.disk for each in records),

@@ -1,4 +1,4 @@
-"""The record of one disk as one short text, for Nova's system_metadata, whose values are narrow."""
+"""The record of one disk as one short text, for the narrow values of Nova's system_metadata."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +56,7 @@ def encode(record: DiskRecord) -> str:
         format=disk.format,
         size=disk.size,
         content=disk.content,
-        base=base and _Base(base.pool, base.volume, base.format, disk.overlay),
+        base=_Base(base.pool, base.volume, base.format, disk.overlay) if base else None,
     )
     text = msgspec.json.encode(fields).decode()
     if len(text) > LONGEST:
@@ -83,7 +83,9 @@ def decode(text: str, server: ServerId, role: str) -> DiskRecord:
         size=fields.size,
         target="",
         content=fields.content,
-        template=base and TemplateRef(pool=base.pool, volume=base.volume, format=base.format),
+        template=TemplateRef(pool=base.pool, volume=base.volume, format=base.format)
+        if base
+        else None,
         overlay=bool(base and base.overlay),
     )
     return DiskRecord(disk=disk, made=fields.made)

@@ -76,7 +76,11 @@ class Cloud:
         """And wait until the scheduler may choose it."""
         before = self._last_seen()
         self.compute.start(*program, **variables)
-        wait_for(lambda: self.compute.is_running() and self._last_seen() != before, _COMPUTE_SECONDS)
+
+        def is_up() -> bool:
+            return self.compute.is_running() and self._last_seen() != before
+
+        wait_for(is_up, _COMPUTE_SECONDS)
         self._nova.discover_hosts()
 
     def _last_seen(self) -> str | None:

@@ -111,7 +111,6 @@ class Service(abc.ABC):
     def _output(self) -> Path:
         return self.directory / f"log/{self._name}.output"
 
-
     def _make_directory(self, name: str) -> Path:
         path = self.directory / name
         path.mkdir(exist_ok=True)

@@ -1,0 +1,40 @@
+"""How much space the pools of a host's disks have, each file system counted once."""
+
+import os
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
+
+from millpond.errors import PoolNotFound
+from millpond.model.server import Server
+from millpond.model.volume import PoolUsage
+from millpond.storage.pool import PoolType
+from millpond.storage.pools import Pools
+
+
+def space(pools: Pools, names: Iterable[str]) -> PoolUsage:
+    """Together. Directory pools of one file system share its space."""
+    found = {_place(pools, name): pools.named(name).usage() for name in names}
+    return PoolUsage(
+        capacity=sum(each.capacity for each in found.values()),
+        allocation=sum(each.allocation for each in found.values()),
+        available=sum(each.available for each in found.values()),
+    )
+
+
+def promised(pools: Pools, servers: Sequence[Server]) -> int:
+    """What the disks of these servers may still come to occupy."""
+    ours = {(disk.pool, disk.volume) for server in servers for disk in server.disks}
+    return sum(_growth(pools, ours))
+
+
+def _growth(pools: Pools, ours: set[tuple[str, str]]) -> Iterator[int]:
+    for name in sorted({pool for pool, _ in ours}):
+        with suppress(PoolNotFound):
+            for volume in pools.opened(name).volumes():
+                if (name, volume.name) in ours:
+                    yield max(0, volume.capacity - volume.allocation)
+
+
+def _place(pools: Pools, name: str) -> Hashable:
+    wanted = pools.plan.all()[name]
+    return os.stat(wanted.path).st_dev if wanted.type is PoolType.DIR else name
