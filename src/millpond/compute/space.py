@@ -13,7 +13,8 @@ from millpond.storage.pools import Pools
 
 def space(pools: Pools, names: Iterable[str]) -> PoolUsage:
     """Together. Directory pools of one file system share its space."""
-    found = {_place(pools, name): pools.named(name).usage() for name in names}
+    usages = {name: pools.named(name).usage() for name in names}
+    found = {_place(pools, name): usage for name, usage in usages.items()}
     return PoolUsage(
         capacity=sum(each.capacity for each in found.values()),
         allocation=sum(each.allocation for each in found.values()),

@@ -1,6 +1,7 @@
-"""A real Cinder with volumes in Ceph and on an NFS share."""
+"""A real Cinder with volumes on an NFS share and, where there is a cluster, in Ceph."""
 
 import functools
+import shutil
 from pathlib import Path
 
 from openstack.block_storage.v3._proxy import Proxy
@@ -9,6 +10,8 @@ from openstack.block_storage.v3.volume import Volume
 
 from tests.support.ceph import Ceph
 from tests.support.ini import ini
+from tests.support.openstack.environment import python
+from tests.support.openstack.keystone import Keystone
 from tests.support.openstack.nfs import NfsExport
 from tests.support.openstack.service import Api, connect
 
@@ -55,15 +58,25 @@ _PASTE = {
 
 
 class Cinder(Api):
-    """With the volume types above; who names none, as Glance does, gets the default one."""
+    """With the volume types above; who names none, as Glance does, gets the default one. Without
+    a Keystone, whoever asks is an administrator."""
 
     def __init__(
-        self, directory: Path, *, ceph: Ceph, nfs: NfsExport, default_type: str = SHARED_RBD
+        self,
+        directory: Path,
+        *,
+        nfs: NfsExport,
+        ceph: Ceph | None = None,
+        default_type: str = SHARED_RBD,
+        keystone: Keystone | None = None,
+        glance: str = "",
     ) -> None:
         super().__init__(directory)
         self.ceph = ceph
         self.nfs = nfs
         self._default_type = default_type
+        self._keystone = keystone
+        self._glance = glance
 
     @property
     def url(self) -> str:
@@ -71,7 +84,8 @@ class Cinder(Api):
 
     @functools.cached_property
     def api(self) -> Proxy:
-        api = connect(block_storage=self.url).block_storage
+        client = self._keystone.admin() if self._keystone else connect(block_storage=self.url)
+        api = client.block_storage
         assert isinstance(api, Proxy)
         return api
 
@@ -97,16 +111,21 @@ class Cinder(Api):
 
     def allow_access_to_volumes(self, etc_ceph: Path) -> None:
         """Write what a host needs in its /etc/ceph, where os-brick seeks it, to open volumes."""
-        self.ceph.make_client(etc_ceph, USER, POOL)
+        if self.ceph:
+            self.ceph.make_client(etc_ceph, USER, POOL)
 
     def _configure(self) -> None:
-        self.ceph.make_pool(POOL)
-        etc_ceph = self._make_directory("ceph")
-        self.allow_access_to_volumes(etc_ceph)
-        self._host.run("mount", "--bind", str(etc_ceph), "/etc/ceph")
+        if self.ceph:
+            self.ceph.make_pool(POOL)
+            etc_ceph = self._make_directory("ceph")
+            self.allow_access_to_volumes(etc_ceph)
+            self._host.run("mount", "--bind", str(etc_ceph), "/etc/ceph")
         self.nfs.offer_to(self._host)
         self._shares.write_text(f"{self.nfs.share}\n")
-        self._paste.write_text(ini(_PASTE))
+        if self._keystone:
+            shutil.copy(python().parents[1] / "etc/cinder/api-paste.ini", self._paste)
+        else:
+            self._paste.write_text(ini(_PASTE))
         self._conf.write_text(ini(self._settings()))
 
     def _settings(self) -> dict[str, dict[str, object]]:
@@ -117,8 +136,10 @@ class Cinder(Api):
                 "my_ip": "127.0.0.1",
                 "state_path": self._make_directory("state"),
                 "api_paste_config": self._paste,
-                "enabled_backends": "rbd, nfs",
+                "auth_strategy": "keystone" if self._keystone else "noauth",
+                "enabled_backends": "rbd, nfs" if self.ceph else "nfs",
                 "default_volume_type": self._default_type,
+                **({"glance_api_servers": self._glance} if self._glance else {}),
                 # All services are one process, so none has to tell the others that it lives.
                 "report_interval": 0,
                 "service_down_time": 10**9,
@@ -127,6 +148,7 @@ class Cinder(Api):
                 "reinit_driver_count": 0,
             },
             "database": {"connection": f"sqlite:///{self.directory}/cinder.sqlite"},
+            "keystone_authtoken": self._keystone.authtoken() if self._keystone else {},
             "oslo_concurrency": {"lock_path": self._make_directory("locks")},
             "rbd": {
                 "volume_driver": "cinder.volume.drivers.rbd.RBDDriver",
@@ -150,7 +172,8 @@ class Cinder(Api):
         return self._program("cinder_all.py", self._conf)
 
     def _furnish(self) -> None:
-        for name in _TYPES.keys() - {known.name for known in self.api.types()}:
+        offered = set(_TYPES) if self.ceph else {NFS}
+        for name in offered - {known.name for known in self.api.types()}:
             self.api.create_type(name=name, extra_specs=_TYPES[name])
 
     @property

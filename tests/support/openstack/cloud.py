@@ -7,10 +7,12 @@ from typing import Self
 
 from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.openstack import neutron, nova
+from tests.support.openstack.cinder import NFS, Cinder
 from tests.support.openstack.glance import Glance
 from tests.support.openstack.keystone import Keystone
 from tests.support.openstack.mariadb import MariaDb
 from tests.support.openstack.neutron import Neutron
+from tests.support.openstack.nfs import NfsExport
 from tests.support.openstack.nova import Backbone, NovaApi, NovaCompute, NovaDaemon, Sections
 from tests.support.openstack.placement import Placement
 from tests.support.openstack.rabbitmq import RabbitMq
@@ -33,6 +35,15 @@ class Cloud:
         )
         self.placement = Placement(directory / "placement", keystone=self.keystone)
         self.glance = Glance(directory / "glance", keystone=self.keystone)
+        self._nfs = NfsExport(directory / "nfs")
+        self.cinder = Cinder(
+            directory / "cinder",
+            nfs=self._nfs,
+            default_type=NFS,
+            keystone=self.keystone,
+            glance=self.glance.url,
+        )
+        self._libvirtd = libvirtd
         self._neutron = Neutron(
             directory / "neutron",
             keystone=self.keystone,
@@ -44,7 +55,7 @@ class Cloud:
             NovaDaemon(directory / program, program, self._nova.conf)
             for program in ("nova-conductor", "nova-scheduler")
         ]
-        self.compute = NovaCompute(libvirtd, self._nova.conf, directory / "compute")
+        self.compute = NovaCompute(libvirtd, self._backbone, directory / "compute")
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -60,6 +71,8 @@ class Cloud:
         self._stack.close()
 
     def start(self) -> None:
+        self._stack.enter_context(self._nfs)
+        self._nfs.offer_to(self._libvirtd)
         self._start_all(self._mariadb, self._rabbitmq, self.keystone)
         self.keystone.enter(
             {
@@ -67,9 +80,10 @@ class Cloud:
                 "image": self.glance.url,
                 "network": self._neutron.url,
                 "compute": self._nova.url,
+                "block-storage": self.cinder.url,
             }
         )
-        self._start_all(self.placement, self.glance, self._neutron, self._nova)
+        self._start_all(self.placement, self.glance, self.cinder, self._neutron, self._nova)
         self._start_all(*self._daemons)
 
     def start_compute(self, *program: object, **variables: object) -> None:

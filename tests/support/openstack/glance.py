@@ -7,6 +7,7 @@ from openstack.exceptions import raise_from_response
 from openstack.image.v2._proxy import Proxy
 from openstack.image.v2.image import Image
 
+from tests.support.ceph import Ceph
 from tests.support.ini import ini
 from tests.support.openstack.cinder import Cinder
 from tests.support.openstack.keystone import Keystone
@@ -87,15 +88,15 @@ class Glance(Api):
         return self.api.get_image(made)
 
     def _configure(self) -> None:
-        if self._cinder:
-            self._configure_ceph(self._cinder)
+        if self._cinder and self._cinder.ceph:
+            self._configure_ceph(self._cinder, self._cinder.ceph)
         self._paste.write_text(ini(_PASTE))
         (self._etc / "glance-api.conf").write_text(ini(self._settings()))
 
-    def _configure_ceph(self, cinder: Cinder) -> None:
+    def _configure_ceph(self, cinder: Cinder, ceph: Ceph) -> None:
         etc_ceph = self._make_directory("ceph")
-        cinder.ceph.make_pool(POOL)
-        cinder.ceph.make_client(etc_ceph, USER, POOL)
+        ceph.make_pool(POOL)
+        ceph.make_client(etc_ceph, USER, POOL)
         cinder.allow_access_to_volumes(etc_ceph)
         self._host.run("mount", "--bind", str(etc_ceph), "/etc/ceph")
         cinder.nfs.offer_to(self._host)

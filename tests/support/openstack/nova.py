@@ -33,8 +33,9 @@ class Backbone:
     rabbitmq: RabbitMq
 
     def settings(self) -> dict[str, dict[str, object]]:
+        """Of every process; the databases are not for nova-compute."""
         credentials = self.keystone.credentials()
-        asked = ("placement", "glance", "neutron", "cinder", "service_user")
+        asked = ("placement", "glance", "neutron", "cinder")
         return {
             "DEFAULT": {
                 "transport_url": self.rabbitmq.url,
@@ -43,9 +44,8 @@ class Backbone:
                 "graceful_shutdown_timeout": 5,
                 "manager_shutdown_timeout": 3,
             },
-            "api_database": {"connection": self.mariadb.url("nova_api")},
-            "database": {"connection": self.mariadb.url("nova")},
             **{section: dict(credentials) for section in asked},
+            "service_user": {**credentials, "send_service_user_token": True},
             "keystone_authtoken": self.keystone.authtoken(),
             "key_manager": {"backend": "nova.keymgr.conf_key_mgr.ConfKeyManager"},
         }
@@ -75,11 +75,11 @@ class NovaApi(Api):
         self.conf.parent.mkdir()
         shutil.copy(python().parents[1] / "etc/nova/api-paste.ini", self.conf.parent)
         settings = self._backbone.settings()
+        settings["api_database"] = {"connection": self._backbone.mariadb.url("nova_api")}
+        settings["database"] = {"connection": self._backbone.mariadb.url("nova")}
         settings["DEFAULT"]["state_path"] = self._make_directory("state")
         settings["oslo_concurrency"] = {"lock_path": self._make_directory("locks")}
-        for section, options in self._extra.items():
-            settings.setdefault(section, {}).update(options)
-        self.conf.write_text(ini(settings))
+        self.conf.write_text(ini(_with(settings, self._extra)))
         cell0 = self._backbone.mariadb.url("nova_cell0")
         self._manage("nova-manage", *self._files, "api_db", "sync")
         self._manage(
@@ -118,10 +118,10 @@ class NovaDaemon(Service):
 class NovaCompute:
     """It shares the mounts of its libvirtd: what it mounts, QEMU has to open."""
 
-    def __init__(self, libvirtd: PrivateLibvirtd, conf: Path, directory: Path) -> None:
+    def __init__(self, libvirtd: PrivateLibvirtd, backbone: Backbone, directory: Path) -> None:
         self.directory = directory
         self._libvirtd = libvirtd
-        self._conf = conf
+        self._backbone = backbone
         self._daemon: Daemon | None = None
 
     @property
@@ -170,9 +170,7 @@ class NovaCompute:
             "privsep_osbrick": helper,
             "vif_plug_ovs_privileged": helper,
         }
-        for section, options in extra.items():
-            settings.setdefault(section, {}).update(options)
-        self._own_conf.write_text(ini(settings))
+        self._conf.write_text(ini(_with(_with(self._backbone.settings(), settings), extra)))
 
     def start(self, *program: object, **variables: object) -> None:
         """By default Nova's own program."""
@@ -194,8 +192,13 @@ class NovaCompute:
 
     @property
     def _words(self) -> str:
-        return f"--config-file {self._conf} --config-file {self._own_conf}"
+        return f"--config-file {self._conf}"
 
     @property
-    def _own_conf(self) -> Path:
-        return self.directory / "compute.conf"
+    def _conf(self) -> Path:
+        return self.directory / "nova.conf"
+
+
+def _with(settings: Sections, more: Sections) -> Sections:
+    both = {**settings, **more}
+    return {name: {**settings.get(name, {}), **more.get(name, {})} for name in both}
