@@ -14,7 +14,7 @@ AS_ROOT := sudo env HOME="$(HOME)" PYTHONDONTWRITEBYTECODE=1 \
 endif
 
 .NOTPARALLEL: # the machine is prepared before anything else
-.PHONY: help demo demo-clean test test-lvm test-ceph test-services test-full check guests docs setup venv clean
+.PHONY: help demo demo-clean test test-lvm test-ceph test-services test-nova test-full check guests docs setup venv clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,7 +42,11 @@ test-services: setup guests ## Glance, Cinder and an iSCSI target, the real ones
 	@tools/setup ceph-packages openstack-packages
 	$(AS_ROOT) env MILLPOND_TEST_FULL=1 $(PYTHON) -m pytest --durations=10 tests/services $(PYTEST_ARGS)
 
-test-full: setup guests test-lvm ## everything, with LVM, Ceph and the services
+test-nova: setup guests ## the driver for Nova, on a small cloud with everything
+	@tools/setup openstack-packages
+	$(AS_ROOT) env MILLPOND_TEST_FULL=1 $(PYTHON) -m pytest --durations=10 tests/nova $(PYTEST_ARGS)
+
+test-full: setup guests test-lvm ## everything, with LVM, Ceph, the services and Nova
 	@tools/setup ceph-packages openstack-packages
 	$(AS_ROOT) env MILLPOND_TEST_FULL=1 MILLPOND_TEST_RESULTS=$(RESULTS) $(PYTHON) -m pytest --durations=25 $(PYTEST_ARGS)
 

@@ -1,21 +1,78 @@
 """One cloud for the session, started by the first test that asks for it."""
 
+import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.support.guests import MicroGuest
 from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.openstack.cloud import Cloud
+from tests.support.openstack.deployment import MILLPOND, NOVA, Deployment
 from tests.support.openstack.environment import reason_to_skip
+from tests.support.openstack.user import CloudUser
 
 
 @pytest.fixture(scope="session")
-def cloud(session_directory: Path) -> Iterator[Cloud]:
+def hypervisor(session_directory: Path) -> Iterator[PrivateLibvirtd]:
+    """Not the one of other tests, which is cleared after each of them."""
+    with PrivateLibvirtd(session_directory / "nova-libvirtd", name="weir") as libvirtd:
+        yield libvirtd
+
+
+@pytest.fixture(scope="session")
+def cloud(session_directory: Path, hypervisor: PrivateLibvirtd) -> Iterator[Cloud]:
     if reason := reason_to_skip():
         pytest.skip(reason)
-    with (
-        PrivateLibvirtd(session_directory / "nova-libvirtd", name="weir") as libvirtd,
-        Cloud(session_directory / "cloud", libvirtd, {}) as started,
-    ):
+    with Cloud(session_directory / "cloud", hypervisor) as started:
         yield started
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What the cloud's administrator offers; all by ids."""
+
+    images: dict[str, str]
+    """The micro guest by format."""
+    flavor: str
+    flavor_with_all_disks: str
+
+
+@pytest.fixture(scope="session")
+def offer(cloud: Cloud, micro_guest: MicroGuest, session_directory: Path) -> Offer:
+    images = {}
+    for format in ("raw", "qcow2", "vmdk"):
+        path = session_directory / f"offered.{format}"
+        words = ("qemu-img", "convert", "-f", "raw", "-O", format, micro_guest.path, path)
+        subprocess.run(words, check=True)
+        images[format] = cloud.offer_image(path, format)
+    return Offer(
+        images=images,
+        flavor=cloud.offer_flavor(disk=1),
+        flavor_with_all_disks=cloud.offer_flavor(disk=1, ephemeral=1, swap=64),
+    )
+
+
+@pytest.fixture(scope="session", params=[MILLPOND, NOVA])
+def either(request: pytest.FixtureRequest, cloud: Cloud) -> Deployment:
+    """Each of the two drivers."""
+    made = Deployment(cloud, request.param)
+    made.start()
+    return made
+
+
+@pytest.fixture(scope="module")
+def millpond_driver(cloud: Cloud) -> Deployment:
+    made = Deployment(cloud, MILLPOND)
+    made.start()
+    return made
+
+
+@pytest.fixture
+def user(cloud: Cloud) -> Iterator[CloudUser]:
+    """Whose servers and images are gone afterwards."""
+    found = CloudUser(cloud.keystone.user())
+    yield found
+    found.clear()

@@ -33,6 +33,7 @@ _TESTS = Path(__file__).parents[1]
 # Services that nothing of ours needs yet are started by their own command, and by make test-full.
 _BY_THEMSELVES = {
     _TESTS / "services": "OpenStack's services are tested by themselves: make test-services",
+    _TESTS / "nova": "the driver is tested by itself, on a whole cloud: make test-nova",
 }
 
 

@@ -524,6 +524,26 @@ def test_under_nova_its_definitions_stand(nova: Callable[[str], cfg.ConfigOpts])
     assert settings.default_ephemeral_format == "ext4"
 
 
+def test_under_nova_a_ceph_pool_that_nobody_named_is_none(
+    nova: Callable[[str], cfg.ConfigOpts],
+) -> None:
+    assert config.settings_from(nova("")).libvirt.rbd is None
+    named = config.settings_from(nova("[libvirt]\nimages_rbd_pool = vms\n")).libvirt.rbd
+    assert named is not None
+    assert named.pool == "vms"
+
+
+def test_novas_list_of_images_types_is_widened_by_ours(write: Write) -> None:
+    option = cfg.StrOpt("images_type", default="default", choices=["raw", "default"])
+    config.widen([cfg.StrOpt("virt_type", choices=["kvm"]), option])
+    conf = cfg.ConfigOpts()
+    conf.register_opt(option, group="libvirt")
+    path = write("[libvirt]\nimages_type = libvirt-storage\n", "nova.conf")
+    conf([f"--config-file={path}"], default_config_files=[])
+    selection = config.settings_from(conf).libvirt.selection
+    assert selection.images_type is ImagesType.LIBVIRT_STORAGE
+
+
 def test_under_nova_pools_may_be_off(nova: Callable[[str], cfg.ConfigOpts]) -> None:
     conf = nova("[libvirt]\nuse_storage_pools = false\n")
     assert not config.settings_from(conf).libvirt.use_storage_pools

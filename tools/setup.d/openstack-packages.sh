@@ -12,6 +12,7 @@ libibverbs1       for tgt
 librdmacm1        for tgt
 mariadb-server-core  the database of a whole cloud; starts nothing by itself
 libsctp1          for RabbitMQ
+genisoimage       with which Nova writes config drives
 '
 readonly RABBITMQ_PACKAGES=(
     rabbitmq-server erlang-base erlang-asn1 erlang-crypto erlang-eldap erlang-inets erlang-mnesia erlang-os-mon

@@ -99,6 +99,12 @@ class SingleDisks:
         finally:
             stop()
 
+    def stop_mirroring(self, server: ServerId) -> None:
+        """Whatever copy of its disks a process that died has left under way."""
+        running = self._host.domains.description(server)
+        for each in running.disks if running else ():
+            self._host.block_jobs.stop_mirroring(server, each.target)
+
     def _device(self, server: ServerId, disk: Disk) -> str:
         """How the running guest knows it."""
         running = self._host.domains.description(server)

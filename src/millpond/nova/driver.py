@@ -27,6 +27,7 @@ from millpond.model.sizes import GiB
 from millpond.nova.explaining import explained
 from millpond.nova.images import PoolBackend
 from millpond.nova.records import InstanceRecords, NovaRecords
+from millpond.nova.recovery import recover, snapshot_prefix
 
 CONF = nova.conf.CONF
 
@@ -58,11 +59,15 @@ class MillpondDriver(LibvirtDriver):
     @image_backend.setter
     def image_backend(self, stock: Any) -> None:
         """Nova's constructor sets it, and asks it a few lines later."""
-        self._image_backend = PoolBackend(stock, lambda: self._disks)
+        self._image_backend = PoolBackend(stock, self.engine)
 
     @property
     def _disks(self) -> SingleDisks:
         return self.engine.single_disks
+
+    def init_host(self, host: str) -> None:
+        super().init_host(host)
+        recover(self._disks, host, Path(CONF.libvirt.snapshots_directory))
 
     def spawn(self, context: Any, instance: Any, image_meta: Any, *args: Any, **kw: Any) -> None:
         self._refuse_unless_taken(image_meta)
@@ -90,7 +95,9 @@ class MillpondDriver(LibvirtDriver):
         format = _snapshot_format(record.disk)
         meta = self._create_snapshot_metadata(instance.image_meta, instance, format.value, name)
         os.makedirs(CONF.libvirt.snapshots_directory, exist_ok=True)
-        with nova.utils.tempdir(dir=CONF.libvirt.snapshots_directory) as directory:
+        with nova.utils.tempdir(
+            dir=CONF.libvirt.snapshots_directory, prefix=snapshot_prefix(CONF.host)
+        ) as directory:
             os.chmod(directory, 0o701)  # QEMU's user writes there
             image = Path(directory, "image")
             with explained(image_id):
@@ -139,12 +146,20 @@ class MillpondDriver(LibvirtDriver):
         with explained():
             self.engine.cache.manager.prune(self.engine.cache.rules)
 
-    def migrate_disk_and_power_off(self, context: Any, instance: Any, *_: Any, **__: Any) -> str:
-        error = exception.ResizeError(reason=_NOT_YET)
-        raise exception.InstanceFaultRollback(inner_exception=error)
+    def migrate_disk_and_power_off(
+        self, context: Any, instance: Any, *args: Any, **kw: Any
+    ) -> Any:
+        if InstanceRecords(instance).all():
+            error = exception.ResizeError(reason=_NOT_YET)
+            raise exception.InstanceFaultRollback(inner_exception=error)
+        return super().migrate_disk_and_power_off(context, instance, *args, **kw)
 
-    def check_can_live_migrate_destination(self, *_: Any, **__: Any) -> Any:
-        raise exception.MigrationPreCheckError(reason=_NOT_YET)
+    def check_can_live_migrate_destination(
+        self, context: Any, instance: Any, *args: Any, **kw: Any
+    ) -> Any:
+        if InstanceRecords(instance).all():
+            raise exception.MigrationPreCheckError(reason=_NOT_YET)
+        return super().check_can_live_migrate_destination(context, instance, *args, **kw)
 
     def _cleanup(self, context: Any, instance: Any, *args: Any, **kwargs: Any) -> None:
         super()._cleanup(context, instance, *args, **kwargs)

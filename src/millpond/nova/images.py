@@ -1,7 +1,6 @@
 """What Nova's driver calls an image backend: a disk of an instance as a volume of a pool."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from nova.virt.libvirt.config import LibvirtConfigGuestDisk
 
 from millpond.compute.domain_xml import LayersXml
 from millpond.compute.single_disks import DiskOrder, SingleDisks
+from millpond.engine import Engine
 from millpond.model.names import ImageId, ServerId
 from millpond.model.server import Content, Disk
 from millpond.nova.explaining import explained
@@ -115,9 +115,9 @@ class PoolBackend:
     """In the place of Nova's imagebackend.Backend, which goes on to serve what lies outside of
     pools: kernels, ramdisks, and disks from before."""
 
-    def __init__(self, stock: Any, disks: Callable[[], SingleDisks]) -> None:
+    def __init__(self, stock: Any, engine: Engine) -> None:
         self._stock = stock
-        self._disks = disks
+        self._engine = engine
 
     def backend(self, _image_type: str | None = None) -> type[VolumeImage]:
         return VolumeImage
@@ -131,20 +131,20 @@ class PoolBackend:
     ) -> Any:
         if self._is_a_file(instance, name):
             return self._stock.by_name(instance, name, image_type, disk_info_mapping)
-        return VolumeImage(self._disks(), instance, os.path.basename(name), disk_info_mapping)
+        disks = self._engine.single_disks
+        return VolumeImage(disks, instance, os.path.basename(name), disk_info_mapping)
 
     def by_libvirt_path(self, instance: Any, path: str, image_type: str | None = None) -> Any:
         """Only of disks from before: volumes have no path."""
         return self._stock.by_libvirt_path(instance, path, image_type)
 
-    @staticmethod
-    def _is_a_file(instance: Any, name: str) -> bool:
+    def _is_a_file(self, instance: Any, name: str) -> bool:
         if name.removesuffix(".rescue") in _FILES:
             return True
-        directory = libvirt_utils.get_instance_path(instance)
-        return not InstanceRecords(instance).find(name) and os.path.exists(
-            os.path.join(directory, name)
-        )
+        if InstanceRecords(instance).find(os.path.basename(name)):
+            return False
+        file = os.path.join(libvirt_utils.get_instance_path(instance), name)
+        return not self._engine.settings.libvirt.use_storage_pools or os.path.exists(file)
 
 
 def _content(role: str) -> Content:

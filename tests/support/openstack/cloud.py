@@ -5,6 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
+from openstack.connection import Connection
+
 from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.openstack import neutron, nova
 from tests.support.openstack.cinder import NFS, Cinder
@@ -26,7 +28,7 @@ _COMPUTE_SECONDS = 180
 class Cloud:
     """Everything but nova-compute runs after start(); that one is configured by each test."""
 
-    def __init__(self, directory: Path, libvirtd: PrivateLibvirtd, extra: Sections) -> None:
+    def __init__(self, directory: Path, libvirtd: PrivateLibvirtd) -> None:
         self.keystone = Keystone(directory / "keystone")
         self._mariadb = MariaDb(directory / "mariadb", neutron.DATABASE, *nova.DATABASES)
         self._rabbitmq = RabbitMq(directory / "rabbitmq")
@@ -50,11 +52,13 @@ class Cloud:
             mariadb=self._mariadb,
             rabbitmq=self._rabbitmq,
         )
-        self._nova = NovaApi(directory / "nova-api", self._backbone, extra)
-        self._daemons = [
-            NovaDaemon(directory / program, program, self._nova.conf)
-            for program in ("nova-conductor", "nova-scheduler")
-        ]
+        self._nova = NovaApi(directory / "nova-api", self._backbone)
+        self._conductor = NovaDaemon(
+            directory / "nova-conductor", "nova-conductor", self._nova.conf
+        )
+        self._scheduler = NovaDaemon(
+            directory / "nova-scheduler", "nova-scheduler", self._nova.conf
+        )
         self.compute = NovaCompute(libvirtd, self._backbone, directory / "compute")
         self._stack = contextlib.ExitStack()
 
@@ -84,7 +88,47 @@ class Cloud:
             }
         )
         self._start_all(self.placement, self.glance, self.cinder, self._neutron, self._nova)
-        self._start_all(*self._daemons)
+        self._start_all(self._conductor, self._scheduler)
+
+    def offer_image(self, path: Path, disk_format: str) -> str:
+        """The id of an image that every user may take."""
+        image = self.glance.upload(path, disk_format)
+        self.glance.api.update_image(image, visibility="public")
+        return str(image.id)
+
+    def offer_flavor(self, **sizes: int) -> str:
+        admin = self.keystone.admin()
+        return str(admin.compute.create_flavor(name=f"{sizes}", ram=64, vcpus=1, **sizes).id)
+
+    def traits(self) -> set[str]:
+        """What the host reports to Placement."""
+        admin = self.keystone.admin()
+        answer = admin.placement.get(f"/resource_providers/{self._provider(admin)}/traits")
+        return set(answer.json()["traits"])
+
+    def inventory(self) -> dict[str, int]:
+        """How much it has in all, by resource class."""
+        admin = self.keystone.admin()
+        answer = admin.placement.get(f"/resource_providers/{self._provider(admin)}/inventories")
+        return {name: each["total"] for name, each in answer.json()["inventories"].items()}
+
+    def precache(self, image: str) -> None:
+        """As an administrator has an aggregate of hosts do it."""
+        compute = self.keystone.admin().compute
+        aggregate = compute.create_aggregate(name=f"ponds of {image}")
+        compute.add_host_to_aggregate(aggregate, self._libvirtd.name)
+        compute.aggregate_precache_images(aggregate, [image])
+
+    @staticmethod
+    def _provider(admin: Connection) -> str:
+        (provider,) = admin.placement.resource_providers()
+        return str(provider.id)
+
+    def reschedule(self, extra: Sections) -> None:
+        """Start the scheduler anew with these settings besides its own."""
+        self._nova.configure(extra)
+        self._scheduler.stop()
+        self._scheduler.start()
 
     def start_compute(self, *program: object, **variables: object) -> None:
         """And wait until the scheduler may choose it."""

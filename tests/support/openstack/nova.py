@@ -54,10 +54,9 @@ class Backbone:
 class NovaApi(Api):
     """The first to start: it makes the databases."""
 
-    def __init__(self, directory: Path, backbone: Backbone, extra: Sections) -> None:
+    def __init__(self, directory: Path, backbone: Backbone) -> None:
         super().__init__(directory)
         self._backbone = backbone
-        self._extra = extra
 
     @property
     def url(self) -> str:
@@ -68,25 +67,24 @@ class NovaApi(Api):
         """Of every process of Nova."""
         return self.directory / "etc-nova/nova.conf"
 
+    def configure(self, extra: Sections) -> None:
+        """nova.conf, for processes that start from now on."""
+        settings = self._backbone.settings()
+        settings["api_database"] = {"connection": self._backbone.mariadb.url("nova_api")}
+        settings["database"] = {"connection": self._backbone.mariadb.url("nova")}
+        settings["DEFAULT"]["state_path"] = self._make_directory("state")
+        settings["oslo_concurrency"] = {"lock_path": self._make_directory("locks")}
+        self.conf.write_text(ini(_with(settings, extra)))
+
     def discover_hosts(self) -> None:
         self._manage("nova-manage", *self._files, "cell_v2", "discover_hosts")
 
     def _configure(self) -> None:
         self.conf.parent.mkdir()
         shutil.copy(python().parents[1] / "etc/nova/api-paste.ini", self.conf.parent)
-        settings = self._backbone.settings()
-        settings["api_database"] = {"connection": self._backbone.mariadb.url("nova_api")}
-        settings["database"] = {"connection": self._backbone.mariadb.url("nova")}
-        settings["DEFAULT"]["state_path"] = self._make_directory("state")
-        settings["oslo_concurrency"] = {"lock_path": self._make_directory("locks")}
-        self.conf.write_text(ini(_with(settings, self._extra)))
+        self.configure({})
         cell0 = self._backbone.mariadb.url("nova_cell0")
-        self._manage("nova-manage", *self._files, "api_db", "sync")
-        self._manage(
-            "nova-manage", *self._files, "cell_v2", "map_cell0", "--database_connection", cell0
-        )
-        self._manage("nova-manage", *self._files, "cell_v2", "create_cell", "--name", "cell1")
-        self._manage("nova-manage", *self._files, "db", "sync")
+        self._run_program("nova_databases.py", self.conf, cell0)
 
     def _command(self) -> list[str]:
         return self._wsgi("nova.wsgi.osapi_compute", self.conf.parent)
@@ -125,10 +123,6 @@ class NovaCompute:
         self._daemon: Daemon | None = None
 
     @property
-    def instances(self) -> Path:
-        return self.directory / "instances"
-
-    @property
     def log(self) -> Path:
         return self.directory / "nova-compute.output"
 
@@ -145,13 +139,11 @@ class NovaCompute:
 
     def configure(self, extra: Sections) -> None:
         """Anew, for the next start."""
-        self.instances.mkdir(parents=True, exist_ok=True)
         helper = {"helper_command": f"{python().with_name('privsep-helper')} {self._words}"}
         settings: dict[str, dict[str, object]] = {
             "DEFAULT": {
                 "host": self._libvirtd.name,
                 "state_path": self.directory,
-                "instances_path": self.instances,
                 "compute_driver": "libvirt.LibvirtDriver",
                 "reserved_host_memory_mb": 0,
                 "shutdown_timeout": 5,

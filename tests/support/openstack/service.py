@@ -132,6 +132,11 @@ class Api(Service):
         """Its own WSGI module, with its configuration file in that directory."""
         return self._program("wsgi_api.py", module, directory)
 
+    def _run_program(self, name: str, *words: object) -> None:
+        """To its end; a failing one raises."""
+        command = isolated(self.directory, python(), "-W", "ignore", _PROGRAMS / name, *words)
+        self._host.run(*command, seconds=_MANAGE_SECONDS)
+
     def _manage(self, program: str, *words: object) -> None:
         """One of its administration commands; a failing one raises."""
         command = isolated(self.directory, python().with_name(program), *words)

@@ -1,0 +1,248 @@
+"""What our driver does that Nova's own does not, on the real cloud."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from lxml import etree
+from openstack.compute.v2.server import Server
+from openstack.exceptions import ResourceNotFound
+
+from tests.nova.conftest import Offer
+from tests.support.libvirtd import PrivateLibvirtd
+from tests.support.openstack.cloud import Cloud
+from tests.support.openstack.deployment import Deployment
+from tests.support.openstack.user import CloudUser
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.timeout(600)
+
+_DISKS = "nova-disks-pool"
+_BASES = "nova-base-images-pool"
+
+
+def disks(hypervisor: PrivateLibvirtd, server: Server) -> list[etree._Element]:
+    with hypervisor.connect() as connection:
+        xml = connection.lookupByUUIDString(server.id).XMLDesc()
+    return etree.fromstring(xml).findall("devices/disk")
+
+
+def chain(disk: etree._Element) -> list[str]:
+    """The formats of its layers, all of them volumes, the top first."""
+    assert disk.get("type") == "volume"
+    formats = [disk.find("driver").get("type")]
+    layer = disk.find("backingStore")
+    while len(layer):
+        assert layer.get("type") == "volume"
+        assert layer.find("source").get("pool") == _BASES
+        formats.append(layer.find("format").get("type"))
+        layer = layer.find("backingStore")
+    return formats
+
+
+def volumes(hypervisor: PrivateLibvirtd, pool: str = _DISKS) -> set[str]:
+    with hypervisor.connect() as connection:
+        found = connection.storagePoolLookupByName(pool)
+        found.refresh()
+        return {volume.name() for volume in found.listAllVolumes()}
+
+
+def test_a_server_is_made_and_lives_through_it_all(
+    user: CloudUser, offer: Offer, millpond_driver: Deployment, hypervisor: PrivateLibvirtd
+) -> None:
+    """The one path for every change: two formats with different backends on one host."""
+    made = {}
+    for format, layers in {"qcow2": ["qcow2", "qcow2"], "raw": ["raw"]}.items():
+        server = user.create(offer.images[format], offer.flavor_with_all_disks, config_drive=True)
+        user.await_console(server, "BOOTS 0001")
+        root, ephemeral, swap, config = disks(hypervisor, server)
+        assert chain(root) == layers
+        assert chain(ephemeral) == chain(swap) == ["qcow2", "raw"]
+        assert chain(config) == ["raw"]
+        made[format] = server
+    millpond_driver.restart()
+    for server in made.values():
+        user.reboot(server, "HARD")
+        user.await_console(server, "BOOTS 0002")
+        image = user.snapshot(server)
+        user.await_console(user.create(image.id, offer.flavor), "BOOTS 0003")
+    user.clear()
+    assert volumes(hypervisor) == set()
+
+
+@pytest.mark.full
+def test_a_changed_mapping_is_for_new_servers_alone(
+    user: CloudUser, offer: Offer, millpond_driver: Deployment, hypervisor: PrivateLibvirtd
+) -> None:
+    old = user.create(offer.images["raw"], offer.flavor)
+    user.await_console(old, "READY")
+    millpond_driver.start("qcow2:raw, raw:qcow2")
+    try:
+        user.reboot(old, "HARD")
+        user.await_console(old, "BOOTS 0002")
+        new = user.create(offer.images["raw"], offer.flavor)
+        user.await_console(new, "BOOTS 0001")
+        assert chain(disks(hypervisor, old)[0]) == ["raw"]
+        assert chain(disks(hypervisor, new)[0]) == ["qcow2", "raw"]
+        user.reboot(new, "HARD")
+        user.await_console(new, "BOOTS 0002")
+    finally:
+        millpond_driver.start()
+
+
+@pytest.mark.full
+class TestKilled:
+    """nova-compute, by SIGKILL."""
+
+    def test_while_it_creates_a_server(
+        self,
+        user: CloudUser,
+        offer: Offer,
+        millpond_driver: Deployment,
+        hypervisor: PrivateLibvirtd,
+    ) -> None:
+        for ready in (_spawning(user), _has_a_volume(hypervisor)):
+            server = user.begin_to_create(offer.images["raw"], offer.flavor)
+            _kill_when(millpond_driver, lambda ready=ready, server=server: ready(server))
+            found = _settled(user, server)
+            assert found.status in ("ERROR", "ACTIVE")
+            user.delete(server)
+            assert volumes(hypervisor) == set()
+
+    def test_while_it_deletes_a_server(
+        self,
+        user: CloudUser,
+        offer: Offer,
+        millpond_driver: Deployment,
+        hypervisor: PrivateLibvirtd,
+    ) -> None:
+        server = user.create(offer.images["qcow2"], offer.flavor_with_all_disks)
+        user.connection.compute.delete_server(server)
+        _kill_when(millpond_driver, lambda: not _is_defined(hypervisor, server))
+        wait_for(lambda: _is_gone(user, server), 120)
+        assert volumes(hypervisor) == set()
+
+    def test_while_it_copies_a_running_server(
+        self,
+        user: CloudUser,
+        offer: Offer,
+        millpond_driver: Deployment,
+        hypervisor: PrivateLibvirtd,
+    ) -> None:
+        server = user.create(offer.images["qcow2"], offer.flavor)
+        user.await_console(server, "TICK 0002")
+        user.connection.compute.create_server_image(server, "perch")
+        _kill_when(millpond_driver, lambda: user.look(server).task_state is not None)
+        user.wait(server, "ACTIVE")
+        assert all(disk.find("mirror") is None for disk in disks(hypervisor, server))
+        assert list(millpond_driver.instances.glob("snapshots/*")) == []
+        made = user.snapshot(server)
+        user.await_console(user.create(made.id, offer.flavor), "BOOTS 0002")
+
+
+def _kill_when(deployment: Deployment, ready: Callable[[], object]) -> None:
+    wait_for(ready, 60)
+    deployment.cloud.compute.kill()
+    deployment.run()
+
+
+def _spawning(user: CloudUser) -> Callable[[Server], bool]:
+    return lambda server: user.look(server).task_state == "spawning"
+
+
+def _has_a_volume(hypervisor: PrivateLibvirtd) -> Callable[[Server], bool]:
+    return lambda server: f"{server.id}_disk" in volumes(hypervisor)
+
+
+def _settled(user: CloudUser, server: Server) -> Server:
+    def found() -> Server | None:
+        seen = user.look(server)
+        return None if seen.task_state or seen.status == "BUILD" else seen
+
+    answer = wait_for(found, 120)
+    assert answer is not None
+    return answer
+
+
+def _is_defined(hypervisor: PrivateLibvirtd, server: Server) -> bool:
+    with hypervisor.connect() as connection:
+        return server.id in {each.UUIDString() for each in connection.listAllDomains()}
+
+
+def _is_gone(user: CloudUser, server: Server) -> bool:
+    try:
+        user.look(server)
+    except ResourceNotFound:
+        return True
+    return False
+
+
+@pytest.mark.full
+class TestImageTypes:
+    """vmdk is excluded on the host."""
+
+    @pytest.fixture(scope="class", autouse=True)
+    def excluding(self, millpond_driver: Deployment) -> Iterator[None]:
+        millpond_driver.start(extra={"compute": {"image_type_exclude_list": "vmdk"}})
+        yield
+        millpond_driver.start()
+
+    def test_the_host_reports_what_it_takes(self, cloud: Cloud) -> None:
+        traits = cloud.traits()
+        assert {"COMPUTE_IMAGE_TYPE_QCOW2", "COMPUTE_IMAGE_TYPE_VDI"} <= traits
+        assert "COMPUTE_IMAGE_TYPE_VMDK" not in traits
+
+    def test_placement_finds_no_host(self, cloud: Cloud, user: CloudUser, offer: Offer) -> None:
+        cloud.reschedule({"scheduler": {"query_placement_for_image_type_support": True}})
+        try:
+            refused = user.create(offer.images["vmdk"], offer.flavor, "ERROR")
+            assert "No valid host" in refused.fault["message"]
+            user.create(offer.images["qcow2"], offer.flavor)
+        finally:
+            cloud.reschedule({})
+
+    def test_without_placement_the_driver_refuses(self, user: CloudUser, offer: Offer) -> None:
+        refused = user.create(offer.images["vmdk"], offer.flavor, "ERROR")
+        assert "an image of the format vmdk" in refused.fault["message"]
+
+    def test_a_server_is_not_harmed_by_a_rebuild_that_is_refused(
+        self, user: CloudUser, offer: Offer
+    ) -> None:
+        server = user.create(offer.images["qcow2"], offer.flavor)
+        user.await_console(server, "READY")
+        user.rebuild(server, offer.images["vmdk"])
+        user.wait(server, "ACTIVE")
+        user.reboot(server, "HARD")
+        user.await_console(server, "BOOTS 0002")
+
+
+@pytest.mark.full
+def test_a_format_that_is_not_excluded_any_more_is_reported_again(
+    millpond_driver: Deployment, cloud: Cloud
+) -> None:
+    assert "COMPUTE_IMAGE_TYPE_VMDK" in cloud.traits()
+
+
+@pytest.mark.full
+def test_images_are_cached_ahead_and_removed_when_nothing_uses_them(
+    cloud: Cloud,
+    user: CloudUser,
+    offer: Offer,
+    millpond_driver: Deployment,
+    hypervisor: PrivateLibvirtd,
+) -> None:
+    user.clear()
+    never = {"remove_unused_original_minimum_age_seconds": 0, "manager_interval": 5}
+    millpond_driver.start(extra={"image_cache": never})
+    wait_for(lambda: volumes(hypervisor, _BASES) == set(), 60)
+    millpond_driver.start()
+    cloud.precache(offer.images["vmdk"])
+    wait_for(lambda: len(volumes(hypervisor, _BASES)) == 1, 60)
+
+
+@pytest.mark.full
+def test_the_disk_space_of_the_host_is_that_of_its_pools(
+    cloud: Cloud, millpond_driver: Deployment, hypervisor: PrivateLibvirtd
+) -> None:
+    with hypervisor.connect() as connection:
+        capacity = connection.storagePoolLookupByName(_DISKS).info()[1]
+    assert cloud.inventory()["DISK_GB"] == capacity // 1024**3

@@ -1,0 +1,119 @@
+"""What a server of a cloud can go through, with our driver and with the one that Nova comes with:
+the same list for both, so that their columns can be compared."""
+
+import pytest
+
+from tests.nova.conftest import Offer
+from tests.support.openstack.deployment import Deployment
+from tests.support.openstack.user import CloudUser
+
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.parametrize("format", ["qcow2", "raw"]),
+    pytest.mark.full,
+]
+
+
+@pytest.fixture
+def image(offer: Offer, either: Deployment, format: str) -> str:
+    return offer.images[format]
+
+
+def test_it_is_created_and_deleted(user: CloudUser, offer: Offer, image: str) -> None:
+    server = user.create(image, offer.flavor)
+    assert "BOOTS 0001" in user.await_console(server, "READY")
+    user.delete(server)
+
+
+@pytest.mark.parametrize("how", ["HARD", "SOFT"])
+def test_it_is_rebooted(user: CloudUser, offer: Offer, image: str, how: str) -> None:
+    server = user.create(image, offer.flavor)
+    user.await_console(server, "READY")
+    user.reboot(server, how)
+    user.await_console(server, "BOOTS 0002")
+
+
+def test_it_is_stopped_and_started(user: CloudUser, offer: Offer, image: str) -> None:
+    server = user.create(image, offer.flavor)
+    user.await_console(server, "READY")
+    user.stop(server)
+    user.start(server)
+    user.await_console(server, "BOOTS 0002")
+
+
+def test_an_image_is_made_of_it_while_it_is_off(user: CloudUser, offer: Offer, image: str) -> None:
+    server = user.create(image, offer.flavor)
+    user.await_console(server, "READY")
+    user.stop(server)
+    made = user.snapshot(server)
+    user.await_console(user.create(made.id, offer.flavor), "BOOTS 0002")
+    user.start(server)
+    user.await_console(server, "BOOTS 0002")
+
+
+def test_an_image_is_made_of_it_while_it_runs(user: CloudUser, offer: Offer, image: str) -> None:
+    server = user.create(image, offer.flavor)
+    user.await_console(server, "TICK 0002")
+    made = user.snapshot(server)
+    user.await_console(user.create(made.id, offer.flavor), "BOOTS 0002")
+    user.reboot(server, "HARD")
+    user.await_console(server, "BOOTS 0002")
+
+
+def test_it_is_rescued_and_comes_back(user: CloudUser, offer: Offer, image: str) -> None:
+    server = user.create(image, offer.flavor)
+    user.await_console(server, "READY")
+    user.rescue(server, image)
+    # The rescue image boots, and sees the server's own disk beside it.
+    assert "DISK 81 MILLPOND" in user.await_console(server, "BOOTS 0001")
+    user.unrescue(server)
+    user.await_console(server, "BOOTS 0002")
+
+
+def test_it_has_a_config_drive(user: CloudUser, offer: Offer, image: str) -> None:
+    server = user.create(image, offer.flavor, config_drive=True)
+    user.await_console(server, "READY")
+    user.reboot(server, "HARD")
+    user.await_console(server, "BOOTS 0002")
+
+
+def test_it_has_an_ephemeral_and_a_swap_disk(user: CloudUser, offer: Offer, image: str) -> None:
+    server = user.create(image, offer.flavor_with_all_disks)
+    assert "DISK 82" in user.await_console(server, "READY")
+
+
+def test_a_volume_comes_and_goes(user: CloudUser, offer: Offer, image: str) -> None:
+    server = user.create(image, offer.flavor)
+    volume = user.make_volume()
+    user.attach(server, volume)
+    user.reboot(server, "HARD")
+    assert "DISK 81" in user.await_console(server, "READY")
+    user.stop(server)
+    user.detach(server, volume)
+    user.start(server)
+    assert "DISK 81" not in user.await_console(server, "READY")
+
+
+def test_it_boots_from_a_volume(user: CloudUser, offer: Offer, image: str) -> None:
+    root = {
+        "boot_index": 0,
+        "uuid": image,
+        "source_type": "image",
+        "destination_type": "volume",
+        "volume_size": 1,
+        "delete_on_termination": True,
+    }
+    server = user.create("", offer.flavor, block_device_mapping=[root])
+    user.await_console(server, "READY")
+    user.reboot(server, "HARD")
+    user.await_console(server, "BOOTS 0002")
+
+
+def test_it_is_built_anew(user: CloudUser, offer: Offer, image: str) -> None:
+    server = user.create(image, offer.flavor)
+    user.await_console(server, "READY")
+    user.reboot(server, "HARD")
+    user.await_console(server, "BOOTS 0002")
+    user.rebuild(server, offer.images["raw" if image == offer.images["qcow2"] else "qcow2"])
+    user.wait(server, "ACTIVE")
+    user.await_console(server, "BOOTS 0001")

@@ -1,0 +1,122 @@
+"""Somebody who uses a cloud through openstacksdk, and looks at consoles for the truth."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from openstack.compute.v2.server import Server
+from openstack.connection import Connection
+from openstack.exceptions import NotFoundException
+from openstack.image.v2.image import Image
+
+from tests.support.waiting import wait_for
+
+# Two or three by itself; the machine may be busy.
+_SECONDS = 120
+
+
+class CloudUser:
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._compute = connection.compute
+
+    def create(self, image: str, flavor: str, status: str = "ACTIVE", **more: Any) -> Server:
+        """A server without a network; it is in that state then."""
+        return self.wait(self.begin_to_create(image, flavor, **more), status)
+
+    def begin_to_create(self, image: str, flavor: str, **more: Any) -> Server:
+        given = {"image_id": image} if image else {}
+        return self._compute.create_server(
+            name="pike", flavor_id=flavor, networks="none", **given, **more
+        )
+
+    def wait(self, server: Server, status: str) -> Server:
+        """Until it is in that state and nothing is under way; an unwanted ERROR raises."""
+
+        def settled() -> Server | None:
+            found = self.look(server)
+            if found.status == "ERROR" != status:
+                raise AssertionError(f"the server is in ERROR: {found.fault}")
+            return found if found.status == status and not found.task_state else None
+
+        found = wait_for(settled, _SECONDS)
+        assert found is not None
+        return found
+
+    def look(self, server: Server) -> Server:
+        return self._compute.get_server(server)
+
+    def await_console(self, server: Server, text: str) -> str:
+        def shown() -> str:
+            output = str(self._compute.get_server_console_output(server)["output"])
+            return output if text in output else ""
+
+        return wait_for(shown, _SECONDS)
+
+    def reboot(self, server: Server, how: str) -> None:
+        self._compute.reboot_server(server, how)
+        self.wait(server, "ACTIVE")
+
+    def stop(self, server: Server) -> None:
+        self._compute.stop_server(server)
+        self.wait(server, "SHUTOFF")
+
+    def start(self, server: Server) -> None:
+        self._compute.start_server(server)
+        self.wait(server, "ACTIVE")
+
+    def rescue(self, server: Server, image: str) -> None:
+        self._compute.rescue_server(server, image_ref=image)
+        self.wait(server, "RESCUE")
+
+    def unrescue(self, server: Server) -> None:
+        self._compute.unrescue_server(server)
+        self.wait(server, "ACTIVE")
+
+    def snapshot(self, server: Server) -> Image:
+        before = self.look(server).status
+        image = self._compute.create_server_image(server, "roach", wait=True, timeout=_SECONDS)
+        self.wait(server, before)
+        return image
+
+    def rebuild(self, server: Server, image: str) -> None:
+        self._compute.rebuild_server(server, image=image)
+
+    def make_volume(self) -> str:
+        storage = self.connection.block_storage
+        volume = storage.create_volume(size=1)
+        storage.wait_for_status(volume, "available", ["error"], interval=0.2, wait=_SECONDS)
+        return str(volume.id)
+
+    def attach(self, server: Server, volume: str) -> None:
+        self._compute.create_volume_attachment(server, volume_id=volume)
+        self._await_volume(volume, "in-use")
+
+    def detach(self, server: Server, volume: str) -> None:
+        self._compute.delete_volume_attachment(server, volume)
+        self._await_volume(volume, "available")
+
+    def delete(self, *servers: Server) -> None:
+        for server in servers:
+            self._compute.delete_server(server)
+        wait_for(lambda: not any(self._is_there(server) for server in servers), _SECONDS)
+
+    def clear(self) -> None:
+        """Delete whatever a test left."""
+        self.delete(*self._compute.servers())
+        for image in self._own_images():
+            self.connection.image.delete_image(image)
+
+    def _own_images(self) -> Iterator[Image]:
+        return self.connection.image.images(owner=self.connection.current_project_id)
+
+    def _is_there(self, server: Server) -> bool:
+        with suppress(NotFoundException):
+            self._compute.get_server(server)
+            return True
+        return False
+
+    def _await_volume(self, volume: str, status: str) -> None:
+        storage = self.connection.block_storage
+        found = storage.get_volume(volume)
+        storage.wait_for_status(found, status, ["error"], interval=0.2, wait=_SECONDS)

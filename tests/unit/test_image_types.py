@@ -1,0 +1,35 @@
+"""Which image formats a host takes: the table that decides is the one that reports."""
+
+import pytest
+
+from millpond.backends.selection import Selection
+from millpond.compute.image_types import refuse_unless_taken, taken
+from millpond.errors import Unsupported
+from millpond.model.formats import Backend, ImageFormat
+
+NATIVE = Selection(mapping={ImageFormat.QCOW2: Backend.QCOW2, ImageFormat.RAW: Backend.RAW})
+ALL = frozenset(ImageFormat)
+
+
+def test_everything_that_can_be_a_disk_is_taken_where_conversion_counts() -> None:
+    assert taken(NATIVE, frozenset(), converted=True) == ALL
+
+
+def test_without_conversion_only_what_serves_as_it_is() -> None:
+    found = taken(NATIVE, frozenset(), converted=False)
+    assert {ImageFormat.RAW, ImageFormat.QCOW2, ImageFormat.ISO, ImageFormat.AKI} <= found
+    assert not found & {ImageFormat.VMDK, ImageFormat.VHD, ImageFormat.VHDX, ImageFormat.VDI}
+
+
+def test_what_is_excluded_is_not_taken() -> None:
+    excluded = frozenset({ImageFormat.VMDK})
+    found = taken(NATIVE, excluded, converted=True)
+    assert found == ALL - excluded
+    refuse_unless_taken("qcow2", found)
+    with pytest.raises(Unsupported, match="an image of the format vmdk"):
+        refuse_unless_taken("vmdk", found)
+
+
+def test_a_format_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(Unsupported):
+        refuse_unless_taken("docker", ALL)
