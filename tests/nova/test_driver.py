@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from lxml import etree
 from openstack.compute.v2.server import Server
 from openstack.exceptions import ResourceNotFound
 
 from tests.nova.conftest import Offer
+from tests.nova.domains import BASES, DISKS, chain, disks, volumes
 from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.openstack.cloud import Cloud
 from tests.support.openstack.deployment import Deployment
@@ -15,35 +15,6 @@ from tests.support.openstack.user import CloudUser
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(600)
-
-_DISKS = "nova-disks-pool"
-_BASES = "nova-base-images-pool"
-
-
-def disks(hypervisor: PrivateLibvirtd, server: Server) -> list[etree._Element]:
-    with hypervisor.connect() as connection:
-        xml = connection.lookupByUUIDString(server.id).XMLDesc()
-    return etree.fromstring(xml).findall("devices/disk")
-
-
-def chain(disk: etree._Element) -> list[str]:
-    """The formats of its layers, all of them volumes, the top first."""
-    assert disk.get("type") == "volume"
-    formats = [disk.find("driver").get("type")]
-    layer = disk.find("backingStore")
-    while len(layer):
-        assert layer.get("type") == "volume"
-        assert layer.find("source").get("pool") == _BASES
-        formats.append(layer.find("format").get("type"))
-        layer = layer.find("backingStore")
-    return formats
-
-
-def volumes(hypervisor: PrivateLibvirtd, pool: str = _DISKS) -> set[str]:
-    with hypervisor.connect() as connection:
-        found = connection.storagePoolLookupByName(pool)
-        found.refresh()
-        return {volume.name() for volume in found.listAllVolumes()}
 
 
 def test_a_server_is_made_and_lives_through_it_all(
@@ -233,10 +204,10 @@ def test_images_are_cached_ahead_and_removed_when_nothing_uses_them(
     user.clear()
     never = {"remove_unused_original_minimum_age_seconds": 0, "manager_interval": 5}
     millpond_driver.start(extra={"image_cache": never})
-    wait_for(lambda: volumes(hypervisor, _BASES) == set(), 60)
+    wait_for(lambda: volumes(hypervisor, BASES) == set(), 60)
     millpond_driver.start()
     cloud.precache(offer.images["vmdk"])
-    wait_for(lambda: len(volumes(hypervisor, _BASES)) == 1, 60)
+    wait_for(lambda: len(volumes(hypervisor, BASES)) == 1, 60)
 
 
 @pytest.mark.full
@@ -244,5 +215,5 @@ def test_the_disk_space_of_the_host_is_that_of_its_pools(
     cloud: Cloud, millpond_driver: Deployment, hypervisor: PrivateLibvirtd
 ) -> None:
     with hypervisor.connect() as connection:
-        capacity = connection.storagePoolLookupByName(_DISKS).info()[1]
+        capacity = connection.storagePoolLookupByName(DISKS).info()[1]
     assert cloud.inventory()["DISK_GB"] == capacity // 1024**3

@@ -4,6 +4,8 @@ the same list for both, so that their columns can be compared."""
 import pytest
 
 from tests.nova.conftest import Offer
+from tests.nova.domains import disks
+from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.openstack.deployment import Deployment
 from tests.support.openstack.user import CloudUser
 
@@ -60,38 +62,54 @@ def test_an_image_is_made_of_it_while_it_runs(user: CloudUser, offer: Offer, ima
     user.await_console(server, "BOOTS 0002")
 
 
-def test_it_is_rescued_and_comes_back(user: CloudUser, offer: Offer, image: str) -> None:
+def test_it_is_rescued_and_comes_back(
+    user: CloudUser, offer: Offer, image: str, hypervisor: PrivateLibvirtd
+) -> None:
     server = user.create(image, offer.flavor)
     user.await_console(server, "READY")
-    user.rescue(server, image)
-    # The rescue image boots, and sees the server's own disk beside it.
-    assert "DISK 81 MILLPOND" in user.await_console(server, "BOOTS 0001")
-    user.unrescue(server)
+    user.reboot(server, "HARD")
     user.await_console(server, "BOOTS 0002")
+    user.rescue(server, image)
+    user.await_console(server, "BOOTS 0001")
+    assert len(disks(hypervisor, server)) == 2
+    user.unrescue(server)
+    user.await_console(server, "BOOTS 0003")
+    assert len(disks(hypervisor, server)) == 1
 
 
-def test_it_has_a_config_drive(user: CloudUser, offer: Offer, image: str) -> None:
+def test_it_has_a_config_drive(
+    user: CloudUser, offer: Offer, image: str, hypervisor: PrivateLibvirtd
+) -> None:
     server = user.create(image, offer.flavor, config_drive=True)
     user.await_console(server, "READY")
     user.reboot(server, "HARD")
     user.await_console(server, "BOOTS 0002")
+    assert [each.get("device") for each in disks(hypervisor, server)] == ["disk", "cdrom"]
 
 
-def test_it_has_an_ephemeral_and_a_swap_disk(user: CloudUser, offer: Offer, image: str) -> None:
+def test_it_has_an_ephemeral_and_a_swap_disk(
+    user: CloudUser, offer: Offer, image: str, hypervisor: PrivateLibvirtd
+) -> None:
     server = user.create(image, offer.flavor_with_all_disks)
-    assert "DISK 82" in user.await_console(server, "READY")
+    user.await_console(server, "READY")
+    assert len(disks(hypervisor, server)) == 3
 
 
-def test_a_volume_comes_and_goes(user: CloudUser, offer: Offer, image: str) -> None:
+def test_a_volume_comes_and_goes(
+    user: CloudUser, offer: Offer, image: str, hypervisor: PrivateLibvirtd
+) -> None:
     server = user.create(image, offer.flavor)
     volume = user.make_volume()
     user.attach(server, volume)
+    assert len(disks(hypervisor, server)) == 2
     user.reboot(server, "HARD")
-    assert "DISK 81" in user.await_console(server, "READY")
+    user.await_console(server, "BOOTS 0002")
+    assert len(disks(hypervisor, server)) == 2
     user.stop(server)
     user.detach(server, volume)
     user.start(server)
-    assert "DISK 81" not in user.await_console(server, "READY")
+    user.await_console(server, "BOOTS 0003")
+    assert len(disks(hypervisor, server)) == 1
 
 
 def test_it_boots_from_a_volume(user: CloudUser, offer: Offer, image: str) -> None:

@@ -66,7 +66,7 @@ class CloudUser:
         self.wait(server, "ACTIVE")
 
     def rescue(self, server: Server, image: str) -> None:
-        self._compute.rescue_server(server, image_ref=image)
+        self._compute.rescue_server(server, image=image)
         self.wait(server, "RESCUE")
 
     def unrescue(self, server: Server) -> None:
@@ -106,6 +106,8 @@ class CloudUser:
         self.delete(*self._compute.servers())
         for image in self._own_images():
             self.connection.image.delete_image(image)
+        for volume in self.connection.block_storage.volumes():
+            self.connection.block_storage.delete_volume(volume)
 
     def _own_images(self) -> Iterator[Image]:
         return self.connection.image.images(owner=self.connection.current_project_id)

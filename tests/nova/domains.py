@@ -1,0 +1,35 @@
+"""What libvirt says of a server's disks."""
+
+from lxml import etree
+from openstack.compute.v2.server import Server
+
+from tests.support.libvirtd import PrivateLibvirtd
+
+DISKS = "nova-disks-pool"
+BASES = "nova-base-images-pool"
+
+
+def disks(hypervisor: PrivateLibvirtd, server: Server) -> list[etree._Element]:
+    with hypervisor.connect() as connection:
+        xml = connection.lookupByUUIDString(server.id).XMLDesc()
+    return etree.fromstring(xml).findall("devices/disk")
+
+
+def chain(disk: etree._Element) -> list[str]:
+    """The formats of its layers, all of them volumes, the top first."""
+    assert disk.get("type") == "volume"
+    formats = [disk.find("driver").get("type")]
+    layer = disk.find("backingStore")
+    while len(layer):
+        assert layer.get("type") == "volume"
+        assert layer.find("source").get("pool") == BASES
+        formats.append(layer.find("format").get("type"))
+        layer = layer.find("backingStore")
+    return formats
+
+
+def volumes(hypervisor: PrivateLibvirtd, pool: str = DISKS) -> set[str]:
+    with hypervisor.connect() as connection:
+        found = connection.storagePoolLookupByName(pool)
+        found.refresh()
+        return {volume.name() for volume in found.listAllVolumes()}
