@@ -1,6 +1,10 @@
-"""What became of the tests, file by file, as a table for docs/results: with make test-full."""
+"""What became of the tests, file by file, as a table for docs/results: with make test-full.
+
+And, side by side, of those that run with our driver and with the one that Nova comes with.
+"""
 
 import os
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,17 +14,37 @@ import pytest
 # The file that the table is added to, besides being shown.
 _FILE = "MILLPOND_TEST_RESULTS"
 _HEAD = "| tests | passed | failed | skipped | seconds |\n|---|---|---|---|---|"
+_DRIVERS = ("millpond", "nova")
+_COMPARED = re.compile(rf".*::(test_\w+)\[({'|'.join(_DRIVERS)})-(.+)\]")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not os.environ.get("MILLPOND_TEST_FULL"):
         return
-    table = "\n".join([_HEAD, *_rows(terminalreporter)])
-    terminalreporter.section("results")
-    terminalreporter.write_line(table)
+    _publish(terminalreporter, "results", [_HEAD, *_rows(terminalreporter)])
+    if compared := list(_comparison(terminalreporter)):
+        head = f"| test | {' | '.join(_DRIVERS)} |\n|---|---|---|"
+        _publish(terminalreporter, "both drivers", [head, *compared])
+
+
+def _publish(reporter: pytest.TerminalReporter, title: str, lines: list[str]) -> None:
+    table = "\n".join(lines)
+    reporter.section(title)
+    reporter.write_line(table)
     if place := os.environ.get(_FILE):
         with Path(place).open("a") as file:
             file.write(f"{table}\n\n")
+
+
+def _comparison(reporter: pytest.TerminalReporter) -> Iterator[str]:
+    found: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for outcome in ("passed", "failed"):
+        for report in reporter.stats.get(outcome, ()):
+            if report.when == "call" and (match := _COMPARED.fullmatch(report.nodeid)):
+                name, driver, case = match.groups()
+                found[f"{name}[{case}]"][driver] = f"{outcome}, {report.duration:.0f} s"
+    for name, cells in found.items():
+        yield f"| {name} | {' | '.join(cells.get(driver, '') for driver in _DRIVERS)} |"
 
 
 def _rows(reporter: pytest.TerminalReporter) -> Iterator[str]:

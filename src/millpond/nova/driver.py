@@ -42,9 +42,10 @@ class MillpondDriver(LibvirtDriver):
         types = self.engine.image_types
         self.capabilities |= {
             **{f"supports_image_type_{each}": each in types for each in ImageFormat},
-            # Both are done by code of Nova's that never sees our disks.
+            # These are done by code of Nova's that never sees our disks.
             "supports_trusted_certs": False,
             "supports_ephemeral_encryption": False,
+            "supports_evacuate": False,
         }
 
     @cached_property
@@ -187,7 +188,10 @@ class MillpondDriver(LibvirtDriver):
             return stock + space.promised(self.engine.pools, self.engine.records.all())
 
     def _delete_disks(self, instance: Any, suffix: str = "") -> None:
-        """The volume first: as long as it may be there, its record is."""
+        """The volume first: as long as it may be there, its record is. What lives on another host
+        now has its disks and its records there."""
+        if instance.host not in (None, CONF.host):
+            return
         records = InstanceRecords(instance)
         with explained():
             for record in records.all():

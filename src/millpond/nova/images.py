@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import nova.conf
 from nova.virt.libvirt import imagebackend
 from nova.virt.libvirt import utils as libvirt_utils
 from nova.virt.libvirt.config import LibvirtConfigGuestDisk
@@ -15,6 +16,8 @@ from millpond.model.names import ImageId, ServerId
 from millpond.model.server import Content, Disk
 from millpond.nova.explaining import explained
 from millpond.nova.records import InstanceRecords
+
+CONF = nova.conf.CONF
 
 _FILES = ("kernel", "ramdisk")
 """What Nova keeps in the instance's directory: a domain names it by its path."""
@@ -72,11 +75,8 @@ class VolumeImage(imagebackend.Image):
                 self._records.put(self._disks.grow(disk, size), made=True)
 
     def libvirt_info(self, *args: Any, **kwargs: Any) -> GuestDisk:
-        """Nova describes the config drive before it makes it."""
         with explained():
-            record = self._records.find(self._role)
-            disk = record.disk if record else self._plan(_content(self._role), 0, None)
-            layers = self._disks.layers(disk)
+            layers = self._disks.layers(self._described())
         return GuestDisk(super().libvirt_info(*args, **kwargs), layers)
 
     def import_file(self, _instance: Any, local_file: str, _remote_name: str) -> None:
@@ -86,13 +86,20 @@ class VolumeImage(imagebackend.Image):
             disk = self._make(Content.CONFIG, len(content), None, made=False)
             self._disks.fill(disk, content)
             self._records.put(disk, made=True)
-        os.unlink(local_file)
+        if CONF.libvirt.images_type != "rbd":  # then Nova does it, and must find it
+            os.unlink(local_file)
 
     def snapshot_extract(self, target: str, out_format: str) -> None:
         raise NotImplementedError("the driver makes snapshots")
 
     def get_model(self, _connection: Any) -> Any:
         raise NotImplementedError("nothing is injected into volumes: use a config drive")
+
+    def _described(self) -> Disk:
+        """Nova describes the config drive before it makes it."""
+        if _content(self._role) is Content.CONFIG and not self._records.find(self._role):
+            return self._plan(Content.CONFIG, 0, None)
+        return self._records.get(self._role).disk
 
     def _make(
         self, content: Content, size: int, image: ImageId | None, *, made: bool = True

@@ -12,6 +12,7 @@ import threading
 os.environ["OS_CINDER_DISABLE_EVENTLET_PATCHING"] = "true"
 
 import cinder.privsep
+import eventlet.tpool
 import os_brick
 import os_brick.privileged
 from cinder.cmd.volume import host_opt
@@ -23,6 +24,8 @@ from oslo_config import cfg
 
 
 def main(conf: str, port: str) -> None:
+    # Its threads serve the thread that was the first to ask, and leave the others waiting.
+    eventlet.tpool.execute = lambda work, *args, **kwargs: work(*args, **kwargs)
     # We are root, so what needs root needs no process of its own.
     for context in (cinder.privsep.sys_admin_pctxt, os_brick.privileged.default):
         context.set_client_mode(False)
