@@ -103,7 +103,8 @@ class Cloud:
     def traits(self) -> set[str]:
         """What the host reports to Placement."""
         admin = self.keystone.admin()
-        answer = admin.placement.get(f"/resource_providers/{self._provider(admin)}/traits")
+        path = f"/resource_providers/{self._provider(admin)}/traits"
+        answer = admin.placement.get(path, microversion="1.6")  # the first that has them
         return set(answer.json()["traits"])
 
     def inventory(self) -> dict[str, int]:
