@@ -1,6 +1,7 @@
 """Signed images of a real Glance, with certificates in a real Barbican."""
 
 import base64
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.support.guests import MicroGuest
 from tests.support.image_files import raw_file
+from tests.support.keystone_pages import AUTH, offer_keystone
 from tests.support.millpond import Millpond
 from tests.support.openstack.barbican import Barbican
 from tests.support.openstack.glance import Glance
@@ -45,14 +47,17 @@ class Cloud:
     workdir: Path
     made: list[str] = field(default_factory=list)
 
-    def configure(self, glance: str = "", key_manager: str = "", http: str = "") -> None:
+    def configure(
+        self, glance: str = "", barbican: str | None = None, http: str = "", auth: str = "none"
+    ) -> None:
+        endpoint = self.barbican.url if barbican is None else barbican
         self.millpond.configure(
             "images_type_mapping = raw:qcow2\n"
             "[DEFAULT]\nimage_source = glance\n"
-            f"[glance]\nauth_type = none\nendpoint_override = {self.glance.url}\n"
+            f"[glance]\nauth_type = {auth}\nendpoint_override = {self.glance.url}\n"
             f"verify_glance_signatures = true\n{glance}\n"
             f"[http]\n{http}\n"
-            f"[barbican]\nbarbican_endpoint = {key_manager or self.barbican.url}\n"
+            + (f"[barbican]\nbarbican_endpoint = {endpoint}\n" if endpoint else "")
         )
 
     def trust(self, *ids: str) -> None:
@@ -119,6 +124,22 @@ def test_a_signature_on_an_elliptic_curve_by_a_trusted_certificate_is_good(
     cloud.trust(cloud.barbican.keep(root.certificate))
     [fetched] = cloud.millpond.json("cache", "fetch", "guest")
     assert (cloud.millpond.bases / fetched["volume"]).read_bytes() == disk.read_bytes()
+
+
+def test_barbican_is_found_in_keystones_catalogue_by_glances_user(
+    cloud: Cloud, publisher: Signer, disk: Path
+) -> None:
+    id = cloud.barbican.keep(publisher.certificate)
+    cloud.upload(disk, **publisher.properties(disk.read_bytes(), id))
+    with serving() as web:
+        auth_url = offer_keystone(web, image=cloud.glance.url, key_manager=cloud.barbican.url)
+        user = AUTH | {"auth_url": auth_url}
+        stated = "\n".join(f"{name} = {value}" for name, value in user.items())
+        cloud.configure(stated, auth="password", barbican="")
+        cloud.millpond.ok("cache", "fetch", "guest")
+    assert [json.loads(each)["auth"]["scope"] for each in web.posted] == [
+        {"project": {"name": "service", "domain": {"name": "Default"}}}
+    ]
 
 
 def test_an_image_without_a_signature_is_refused(cloud: Cloud, disk: Path) -> None:
@@ -236,7 +257,7 @@ def test_a_silent_key_manager_is_an_error_in_time(
     with serving() as web:
         for path in ("", "/"):
             web.offer(path, b"{}", usual=Answer(hang=0))
-        cloud.configure(key_manager=web.url(""), http="read_timeout = 1")
+        cloud.configure(barbican=web.url(""), http="read_timeout = 1")
         status, message = cloud.millpond.fails("cache", "fetch", "guest")
     assert status == 9
     assert "of the key manager: it has not answered for 1 s" in message
