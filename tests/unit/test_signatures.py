@@ -121,6 +121,38 @@ def test_what_was_not_signed_leaves_no_file(
     assert not (tmp_path / "part").exists()
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"img_signature": "?"}, "its img_signature is not written in base64"),
+        ({"img_signature": None}, "it has no img_signature"),
+        ({"img_signature_key_type": None}, "it has no img_signature_key_type"),
+        ({"img_signature_key_type": "DSA"}, "certificate publisher, .*, has no key for DSA"),
+        ({"img_signature_key_type": "RSA"}, "its img_signature_key_type is 'RSA', which nothing"),
+        ({"img_signature_hash_method": "MD5"}, "its img_signature_hash_method is 'MD5', which"),
+        ({"img_signature_certificate_uuid": "other"}, "has no certificate other, with which"),
+        (
+            {"img_signature_certificate_uuid": "../other"},
+            "has no certificate ../other, with which",
+        ),
+    ],
+)
+def test_a_wrong_property_is_refused(
+    web: Web,
+    source: Glance,
+    publisher: Signer,
+    content: bytes,
+    tmp_path: Path,
+    change: dict[str, str | None],
+    said: str,
+) -> None:
+    offer_description(web, content, **publisher.properties(content, CERTIFICATE) | change)
+    with pytest.raises(ImageRefused, match=said) as refusal:
+        fetch(source, tmp_path / "part")
+    assert refusal.value.advice
+    assert not (tmp_path / "part").exists()
+
+
 def test_an_unsigned_image_is_refused_before_a_byte_is_asked_for(
     web: Web, source: Glance, content: bytes, tmp_path: Path
 ) -> None:

@@ -37,7 +37,8 @@ class Certificates:
         what = f"certificate {id} of the key manager"
         try:
             return self._found(id, auth) if _ID.fullmatch(id) else None
-        except ManagedObjectNotFoundError:
+        except (ManagedObjectNotFoundError, ValueError) as error:
+            LOG.debug("%s: %s", what, error)  # something else has this id, or can have none
             return None
         except TimeoutError as error:
             raise FetchFailed(what, f"it has not answered for {self._seconds:g} s") from error

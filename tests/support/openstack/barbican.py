@@ -36,12 +36,16 @@ _PASTE = {
 class Barbican(Api):
     def keep(self, certificate: x509.Certificate) -> str:
         """Answers the id under which it can be had."""
+        return self.keep_bytes(certificate.public_bytes(Encoding.PEM))
+
+    def keep_bytes(self, content: bytes) -> str:
+        """The same for what only claims to be a certificate."""
         answer = requests.post(
             f"{self.url}/v1/secrets",
             json={
                 "name": "certificate",
                 "secret_type": "certificate",
-                "payload": base64.b64encode(certificate.public_bytes(Encoding.PEM)).decode(),
+                "payload": base64.b64encode(content).decode(),
                 "payload_content_type": "application/octet-stream",
                 "payload_content_encoding": "base64",
             },
