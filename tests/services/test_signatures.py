@@ -266,5 +266,5 @@ def test_a_key_manager_that_does_not_exist_is_an_error(cloud: Cloud, disk: Path)
         config.write("[key_manager]\nbackend = barbicann\n")
     status, message = cloud.millpond.fails("cache", "fetch", "guest")
     assert status == 2
-    assert "[key_manager]" in message
+    assert "[key_manager] backend: castellan cannot load 'barbicann'" in message
     cloud.has_nothing()

@@ -56,7 +56,10 @@ class Certificates:
         try:
             return key_manager.API(self._options)
         except (ImportError, ValueError) as error:
-            raise BadOption("[key_manager]", str(error), "backends: barbican, vault") from error
+            backend = self._options.key_manager.backend
+            reason = f"castellan cannot load {backend!r} ({str(error).splitlines()[0]})"
+            advised = "backends: barbican, vault"
+            raise BadOption("[key_manager] backend", reason, advised) from error
 
 
 class _Asking(RequestContext):
