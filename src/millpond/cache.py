@@ -1,5 +1,6 @@
 """The parts of a host's image cache: the wiring, once, for every program."""
 
+import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,15 +16,17 @@ from millpond.compute.template_uses import TemplateUses
 from millpond.config import Settings
 from millpond.errors import ImageNotFound, TemplateNotFound
 from millpond.images.source import Library
+from millpond.model.cloud import LinkAccess
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
-from millpond.model.layer import CephAccess
+from millpond.model.layer import CephAccess, Layer
 from millpond.model.names import ImageId, split_volume_name, template_name
 from millpond.model.template import Template
 from millpond.model.volume import Volume
 from millpond.records.journal import Watch
 from millpond.records.records import Records
 from millpond.storage.pools import Pools
+from millpond.system.iscsi import initiator_name
 from millpond.templates.blank import BlankTemplates
 from millpond.templates.cache_manager import ImageCacheManager, Surroundings
 from millpond.templates.handler import BaseTemplateImagehandler, Workshop
@@ -60,6 +63,7 @@ class Cache:
             watch=self.watch,
             note_use=self.marks.note,
             make_room=self._make_room,
+            links=self._link_access(),
         )
         manager: Any = stevedore.DriverManager(
             "millpond.template_handlers",
@@ -159,8 +163,24 @@ class Cache:
             self._forget_in_cluster(template_name(image.id, format))
         for template in list(self.all()):
             if template.image == image.id:
+                self._forget_snapshot(template)
                 self.templates.remove_image(image.id, template.format)
                 self.marks.unpin(template.volume)
+
+    def linked(self, template: str) -> Layer | None:
+        """Where a template's bytes are, if it is a link."""
+        found = self.store.find(template)
+        return found.linked_layer if found else None
+
+    def _link_access(self) -> LinkAccess:
+        host = socket.gethostname()
+        return LinkAccess(
+            host=host,
+            initiator=initiator_name(host),
+            owner=lambda: self.records.owner,
+            cinder=self.settings.cinder,
+            ceph=self._ceph(),
+        )
 
     def _make_room(self, needed: int) -> None:
         self.manager.make_room(self.rules, needed)
@@ -169,11 +189,16 @@ class Cache:
         """Its lock is held. In a Ceph cluster it goes first, while its name is known here, unless
         disks of other hosts stand on it."""
         self._forget_in_cluster(template.volume)
+        self._forget_snapshot(template)
         (self.templates if template.image else self.blanks).drop(template)
 
     def _forget_in_cluster(self, template: str) -> None:
         if self.cluster:
             self.cluster.forget_template(template)
+
+    def _forget_snapshot(self, template: Template) -> None:
+        if self.cluster:
+            self.cluster.forget_link(template)
 
     def _ceph(self) -> CephAccess | None:
         wanted = self.pools.plan.all().get(self.settings.libvirt.pools.rbd)

@@ -12,8 +12,8 @@ import pytest
 from millpond.errors import FetchFailed, FetchInterrupted, ImageNotFound, ImageRefused
 from millpond.images.glance import Glance
 from millpond.images.receive import receive
+from millpond.model.cloud import CloudAccess
 from millpond.model.formats import ImageFormat
-from millpond.model.glance import GlanceAccess
 from millpond.model.image import Image
 from millpond.model.names import ImageId
 from millpond.model.transfer import Patience
@@ -28,7 +28,7 @@ from tests.support.image_files import MiB, raw_file
 from tests.support.loopback import ADDRESS
 from tests.support.web import Answer, Web, serving
 
-ACCESS = GlanceAccess(
+ACCESS = CloudAccess(
     cloud="",
     auth_type="",
     auth={},

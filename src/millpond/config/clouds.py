@@ -1,0 +1,67 @@
+"""[http], [glance] and [cinder]: where services are, who asks, and how patiently."""
+
+from dataclasses import dataclass, replace
+
+from millpond.config.options import CINDER, CLOUD_AUTH, GLANCE, HTTP
+from millpond.config.parsing import parse_text
+from millpond.config.reader import Reader
+from millpond.model.cloud import CloudAccess
+from millpond.model.transfer import Patience
+
+
+@dataclass(frozen=True, slots=True)
+class _CloudNames:
+    """Nova has another name for the same in each group."""
+
+    url: str
+    region: str
+    retries: str
+    service: str
+
+
+def glance(reader: Reader) -> CloudAccess:
+    return _cloud(
+        reader, GLANCE, _CloudNames("endpoint_override", "region_name", "num_retries", "Glance")
+    )
+
+
+def cinder(reader: Reader, glances: CloudAccess) -> CloudAccess:
+    """Where nothing is said of it, in the cloud that has Glance."""
+    names = _CloudNames("endpoint_template", "os_region_name", "http_retries", "Cinder")
+    access = _cloud(reader, CINDER, names)
+    if access.cloud or access.auth_type:
+        return access
+    return replace(
+        glances,
+        endpoint_override=access.endpoint_override,
+        region_name=access.region_name or glances.region_name,
+        patience=access.patience,
+    )
+
+
+def _cloud(reader: Reader, group: str, names: _CloudNames) -> CloudAccess:
+    def text(name: str) -> str:
+        return reader.take(group, name, parse_text, "")
+
+    access = CloudAccess(
+        cloud=text("cloud"),
+        auth_type=text("auth_type"),
+        auth={name: value for name in CLOUD_AUTH if (value := text(name))},
+        endpoint_override=text(names.url),
+        region_name=text(names.region),
+        cafile=text("cafile"),
+        insecure=reader.take(group, "insecure", bool, False),
+        patience=patience(reader, group, names.retries),
+    )
+    if access.cloud and access.is_stated:
+        reason = f"auth_type and {names.url} say where {names.service} is, too"
+        reader.complain(group, "cloud", reason, "set either cloud or these")
+    return access
+
+
+def patience(reader: Reader, group: str, retries: str) -> Patience:
+    return Patience(
+        connect_seconds=reader.take(HTTP, "connect_timeout", int, 1),
+        read_seconds=reader.take(HTTP, "read_timeout", int, 1),
+        retries=reader.take(group, retries, int, 0),
+    )
