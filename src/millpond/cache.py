@@ -29,7 +29,7 @@ from millpond.storage.pools import Pools
 from millpond.system.iscsi import initiator_name
 from millpond.templates.blank import BlankTemplates
 from millpond.templates.cache_manager import ImageCacheManager, Surroundings
-from millpond.templates.handler import BaseTemplateImagehandler, Workshop
+from millpond.templates.handler import BaseTemplateImagehandler, Outlook, Workshop
 from millpond.templates.marks import Marks
 from millpond.templates.publication import Publication
 from millpond.templates.scrub import Scrub
@@ -65,15 +65,7 @@ class Cache:
             make_room=self._make_room,
             links=self._link_access(),
         )
-        manager: Any = stevedore.DriverManager(
-            "millpond.template_handlers",
-            self.settings.template_image_handler,
-            invoke_on_load=True,
-            invoke_args=(workshop,),
-        )
-        handler = manager.driver
-        assert isinstance(handler, BaseTemplateImagehandler)
-        return handler
+        return self._handler(workshop)
 
     @cached_property
     def blanks(self) -> BlankTemplates:
@@ -152,6 +144,10 @@ class Cache:
             return bool(access and is_complete(access, name))
         return any(each.volume == name for each in self.all())
 
+    def outlook(self, image: Image, format: DiskFormat) -> Outlook:
+        """How a template would be prepared."""
+        return self._handler.outlook(self.images, self._link_access(), image, format)
+
     def users(self, template: str) -> tuple[str, ...]:
         """Servers that stand on a template, or are being made from it; and other hosts that share
         the cache."""
@@ -181,6 +177,14 @@ class Cache:
             cinder=self.settings.cinder,
             ceph=self._ceph(),
         )
+
+    @cached_property
+    def _handler(self) -> type[BaseTemplateImagehandler]:
+        manager: Any = stevedore.DriverManager(
+            "millpond.template_handlers", self.settings.template_image_handler
+        )
+        found: type[BaseTemplateImagehandler] = manager.driver
+        return found
 
     def _make_room(self, needed: int) -> None:
         self.manager.make_room(self.rules, needed)

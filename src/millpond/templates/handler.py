@@ -65,6 +65,13 @@ class BaseTemplateImagehandler(ABC):
         self._watch = workshop.watch
         self._note_use = workshop.note_use
 
+    @classmethod
+    def outlook(
+        cls, _images: ImageSource, _links: LinkAccess, _image: Image, _format: DiskFormat
+    ) -> Outlook:
+        """How a template would be prepared. Nothing is made, not even a cache."""
+        return Outlook()
+
     @abstractmethod
     def init(self) -> None:
         """Prepare again what a restart has undone."""
@@ -96,10 +103,6 @@ class BaseTemplateImagehandler(ABC):
         """Remove it. Its lock is held, and nothing uses it: the caller has asked."""
         self._drop(template.volume)
         LOG.info("removed template %s of image %s", template.volume, template.image)
-
-    def outlook(self, _image: Image, _format: DiskFormat) -> Outlook:
-        """How a template would be prepared."""
-        return Outlook()
 
     @abstractmethod
     def _prepare(self, image: Image, format: DiskFormat, progress: Progress) -> Template:

@@ -2,12 +2,14 @@
 where it is; anything else is downloaded."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from millpond.errors import ImageRefused, MillpondError, NotFound
 from millpond.images.inspection import Inspection
+from millpond.images.source import ImageSource
+from millpond.model.cloud import LinkAccess
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import template_name
@@ -78,9 +80,12 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
                 with self._store.lock(template.volume):
                     self._revive(template.volume)
 
-    def outlook(self, image: Image, format: DiskFormat) -> Outlook:
+    @classmethod
+    def outlook(
+        cls, images: ImageSource, links: LinkAccess, image: Image, format: DiskFormat
+    ) -> Outlook:
         try:
-            location, _ = self._linkable(image, format)
+            location, _ = _linkable(images.locations(image), Places(links), image, format)
         except NotLinkable as reason:
             return Outlook(not_linked=str(reason))
         return Outlook(location=location)
@@ -89,6 +94,7 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         return Verb(
             "link",
             (
+                Step("look", deed(lambda wanted: wanted.place.look())),
                 Step("attach", self._attach, self._detach),
                 Step("inspect", deed(self._inspect)),
                 Step("record", deed(self._record)),
@@ -141,18 +147,9 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         super()._clear(name)
 
     def _linkable(self, image: Image, format: DiskFormat) -> tuple[str, Place]:
-        """The first location that can be, by what is known without asking there."""
-        if image.format.content is not format:
-            raise NotLinkable(f"it is {image.format}, and disks are made from {format} here")
         if (self._store.cache / template_name(image.id, format)).exists():
             raise NotLinkable("a file of it is in the cache")
-        reasons = []
-        for location in self._images.locations(image):
-            try:
-                return location, self._places.at(location)
-            except NotLinkable as reason:
-                reasons.append(str(reason))
-        raise NotLinkable("; ".join(reasons) or "its source does not say where it lies")
+        return _linkable(self._images.locations(image), self._places, image, format)
 
     def _attach(self, wanted: Linking) -> Linking:
         self._note(wanted.name, wanted.location)
@@ -187,6 +184,7 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         try:
             place = self._places.at(template.link.location)
             if not place.has(template.link):
+                place.look()
                 self._store.put(replace(template, link=place.link(name)))
                 LOG.info("linked template %s again", name)
         except (NotFound, NotLinkable) as error:
@@ -216,3 +214,18 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         path = self._store.workspace(name) / "location"
         if path.exists():
             yield path.read_text()
+
+
+def _linkable(
+    locations: Sequence[str], places: Places, image: Image, format: DiskFormat
+) -> tuple[str, Place]:
+    """The first location that can be linked, by what is known without asking there."""
+    if image.format.content is not format:
+        raise NotLinkable(f"it is {image.format}, and disks are made from {format} here")
+    reasons = []
+    for location in locations:
+        try:
+            return location, places.at(location)
+        except NotLinkable as reason:
+            reasons.append(str(reason))
+    raise NotLinkable("; ".join(reasons) or "its source does not say where it lies")

@@ -22,8 +22,12 @@ _RBD = re.compile(r"rbd://([^/]+)/([^/]+)/([^/]+)/([^/]+)")
 
 
 class Place(Protocol):
+    def look(self) -> None:
+        """Raises NotLinkable, or what is wrong there. Nothing is changed."""
+        ...
+
     def link(self, template: str) -> Link:
-        """Make it ours to read. Raises NotLinkable if that cannot be; nothing is left then."""
+        """Make it ours to read, after a look. Raises NotLinkable if that cannot be."""
         ...
 
     def unlink(self, template: str, but: str = "") -> None:
@@ -64,13 +68,15 @@ class _RbdPlace:
     image: str
     snapshot: str
 
-    def link(self, template: str) -> Link:
+    def look(self) -> None:
         source = self._source()
         if rbd.cluster_id(source.access) != self.cluster:
             raise NotLinkable("it lies in another Ceph cluster than the one that [libvirt] names")
         if not rbd.has_snapshot(source):
             raise VolumeMissing(self.location)
-        return Link(location=self.location, rbd=source)
+
+    def link(self, template: str) -> Link:
+        return Link(location=self.location, rbd=self._source())
 
     def unlink(self, template: str, but: str = "") -> None:
         """Ceph is not told who reads."""
@@ -92,8 +98,16 @@ class _VolumePlace:
     location: str
     id: str
 
+    def look(self) -> None:
+        volume = self.cinder.volume(self.id)
+        if volume is None:
+            raise VolumeMissing(self.location)
+        if volume.status not in _READY:
+            raise VolumeNotReady(self.id, volume.status)
+        if reason := _unfit(volume):
+            raise NotLinkable(f"volume {self.id} of Cinder {reason}")
+
     def link(self, template: str) -> Link:
-        self._refuse_unless_fit()
         self.unlink(template)  # of an attempt that was interrupted
         connector = {
             "host": self.access.host,
@@ -117,15 +131,6 @@ class _VolumePlace:
 
     def _mark(self, template: str) -> str:
         return f"/millpond/{self.access.owner()}/{template}"
-
-    def _refuse_unless_fit(self) -> None:
-        volume = self.cinder.volume(self.id)
-        if volume is None:
-            raise VolumeMissing(self.location)
-        if volume.status not in _READY:
-            raise VolumeNotReady(self.id, volume.status)
-        if reason := _unfit(volume):
-            raise NotLinkable(f"volume {self.id} of Cinder {reason}")
 
 
 def _unfit(volume: CinderVolume) -> str:
