@@ -31,7 +31,7 @@ from millpond.errors import (
     Unsupported,
 )
 from millpond.images.catalogue import Catalogue
-from millpond.images.source import Library
+from millpond.images.source import Library, SignatureCheck
 from millpond.model.formats import Backend, ImageFormat
 from millpond.model.image import Image
 from millpond.model.layer import CephAccess
@@ -97,10 +97,24 @@ class Engine:
             "millpond.image_sources",
             self.settings.image_source,
             invoke_on_load=True,
-            invoke_args=(self.settings.glance,),
+            invoke_args=(self.settings.glance, self._signatures),
         )
         source: Library = manager.driver
         return source
+
+    @property
+    def _signatures(self) -> SignatureCheck | None:
+        """What it needs is installed only where signatures are asked for."""
+        if self.settings.signatures is None:
+            return None
+        manager: Any = stevedore.DriverManager(
+            "millpond.image_signatures",
+            "castellan",
+            invoke_on_load=True,
+            invoke_args=(self.settings.signatures,),
+        )
+        check: SignatureCheck = manager.driver
+        return check
 
     @cached_property
     def libvirtd(self) -> Libvirtd:
@@ -180,12 +194,12 @@ class Engine:
     @cached_property
     def host(self) -> Host:
         """The local host. Its pools are looked at, and made where they are missing."""
-        lvm = self.settings.libvirt.pools.lvm
+        lvm, linked = self.settings.libvirt.pools.lvm, self.cache.linked
         backends: dict[Backend, ImageBackend] = {
-            Backend.RAW: LibvirtStorage(Backend.RAW, self.pools),
-            Backend.QCOW2: LibvirtStorage(Backend.QCOW2, self.pools),
-            Backend.PLOOP: LibvirtStorage(Backend.PLOOP, self.pools),
-            Backend.LVM: LibvirtStorage(Backend.LVM, self.pools, pool=lvm),
+            Backend.RAW: LibvirtStorage(Backend.RAW, self.pools, linked=linked),
+            Backend.QCOW2: LibvirtStorage(Backend.QCOW2, self.pools, linked=linked),
+            Backend.PLOOP: LibvirtStorage(Backend.PLOOP, self.pools, linked=linked),
+            Backend.LVM: LibvirtStorage(Backend.LVM, self.pools, pool=lvm, linked=linked),
             Backend.RBD: self.rbd_storage,
         }
         return Host(

@@ -1,7 +1,5 @@
-"""What became of the tests, file by file, as a table for docs/results: with make test-full.
-
-And, side by side, of those that run with our driver and with the one that Nova comes with.
-"""
+"""What became of the tests and how long they took, file by file; with make test-full also as a
+table in docs/results. And, side by side, of those that run with our driver and with Nova's own."""
 
 import os
 import re
@@ -19,8 +17,6 @@ _COMPARED = re.compile(rf".*::(test_\w+)\[({'|'.join(_DRIVERS)})-(.+)\]")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if not os.environ.get("MILLPOND_TEST_FULL"):
-        return
     _publish(terminalreporter, "results", [_HEAD, *_rows(terminalreporter)])
     if compared := list(_comparison(terminalreporter)):
         head = f"| test | {' | '.join(_DRIVERS)} |\n|---|---|---|"

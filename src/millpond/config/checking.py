@@ -6,13 +6,12 @@ from pathlib import Path
 from oslo_config import cfg
 
 from millpond.backends.selection import ImagesType, Selection, parse_images_type
+from millpond.config import clouds
 from millpond.config.files import DEFAULT_FILE, origin, read
 from millpond.config.options import (
     COMPUTE,
     DEFAULT,
     FLAVOR_PREFIX,
-    GLANCE,
-    GLANCE_AUTH,
     HTTP,
     IMAGE_CACHE,
     LIBVIRT,
@@ -46,10 +45,8 @@ from millpond.config.unread import mistyped
 from millpond.errors import BadInput, BadOption
 from millpond.model.flavor import SMALL, Flavor
 from millpond.model.formats import Backend
-from millpond.model.glance import GlanceAccess
 from millpond.model.names import checked_name
 from millpond.model.sizes import parse_size
-from millpond.model.transfer import Patience
 
 
 def load(config_files: Sequence[Path] | None = None, default: Path = DEFAULT_FILE) -> Settings:
@@ -68,6 +65,7 @@ def own_settings(conf: cfg.ConfigOpts) -> Settings:
             "by itself Millpond makes no disks outside of storage pools",
             "leave it out; only under Nova can it be off",
         )
+    clouds.check_signatures(reader, settings)
     reader.raise_problems()
     return settings
 
@@ -82,6 +80,7 @@ def settings_from(conf: cfg.ConfigOpts) -> Settings:
 
 
 def _settings(reader: Reader) -> Settings:
+    glance = clouds.glance(reader)
     return Settings(
         state_path=reader.path(DEFAULT, "state_path"),
         instances_path=reader.path(DEFAULT, "instances_path"),
@@ -92,11 +91,13 @@ def _settings(reader: Reader) -> Settings:
         image_cache=_image_cache(reader),
         scheduler=_scheduler(reader),
         compute=_compute(reader),
-        http=_http(reader, HTTP, "retries"),
+        http=clouds.patience(reader, HTTP, "retries"),
         image_source=reader.take(
             DEFAULT, "image_source", ImageSourceOption, ImageSourceOption.CATALOGUE
         ),
-        glance=_glance(reader),
+        glance=glance,
+        cinder=clouds.cinder(reader, glance),
+        signatures=clouds.signatures(reader),
         flavors=_flavors(reader),
     )
 
@@ -242,34 +243,6 @@ def _compute(reader: Reader) -> ComputeSettings:
             COMPUTE, "report_converted_image_types", bool, True
         ),
     )
-
-
-def _http(reader: Reader, group: str, retries: str) -> Patience:
-    return Patience(
-        connect_seconds=reader.take(HTTP, "connect_timeout", int, 1),
-        read_seconds=reader.take(HTTP, "read_timeout", int, 1),
-        retries=reader.take(group, retries, int, 0),
-    )
-
-
-def _glance(reader: Reader) -> GlanceAccess:
-    def text(name: str) -> str:
-        return reader.take(GLANCE, name, parse_text, "")
-
-    access = GlanceAccess(
-        cloud=text("cloud"),
-        auth_type=text("auth_type"),
-        auth={name: value for name in GLANCE_AUTH if (value := text(name))},
-        endpoint_override=text("endpoint_override"),
-        region_name=text("region_name"),
-        cafile=text("cafile"),
-        insecure=reader.take(GLANCE, "insecure", bool, False),
-        patience=_http(reader, GLANCE, "num_retries"),
-    )
-    if access.cloud and access.is_stated:
-        reason = "auth_type and endpoint_override say where Glance is, too"
-        reader.complain(GLANCE, "cloud", reason, "set either cloud or these")
-    return access
 
 
 def _flavors(reader: Reader) -> Mapping[str, Flavor]:
