@@ -68,6 +68,8 @@ class MillpondDriver(LibvirtDriver):
 
     def init_host(self, host: str) -> None:
         super().init_host(host)
+        with explained():
+            self.engine.cache.templates.init()
         recover(self._disks, host, Path(CONF.libvirt.snapshots_directory))
 
     def spawn(self, context: Any, instance: Any, image_meta: Any, *args: Any, **kw: Any) -> None:
