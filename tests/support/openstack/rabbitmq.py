@@ -16,6 +16,7 @@ class RabbitMq(Service):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self._epmd_port = free_port()
+        self._distribution_port = free_port()  # or two clouds on a machine would want the same
 
     @property
     def url(self) -> str:
@@ -42,6 +43,7 @@ class RabbitMq(Service):
             RABBITMQ_ENABLED_PLUGINS_FILE=self.directory / "plugins",
             RABBITMQ_LOG_BASE=self._make_directory("log"),
             RABBITMQ_MNESIA_BASE=self._make_directory("mnesia"),
+            RABBITMQ_DIST_PORT=self._distribution_port,
             RABBITMQ_PID_FILE=self.directory / "pid",
             ERL_EPMD_ADDRESS=ADDRESS,
             ERL_EPMD_PORT=self._epmd_port,
