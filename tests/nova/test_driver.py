@@ -181,6 +181,7 @@ class TestImageTypes:
         server = user.create(offer.images["qcow2"], offer.flavor)
         user.await_console(server, "READY")
         user.rebuild(server, offer.images["vmdk"])
+        user.await_end_of(server, "rebuild")
         user.wait(server, "ACTIVE")
         user.reboot(server, "HARD")
         user.await_console(server, "BOOTS 0002")

@@ -82,6 +82,18 @@ class CloudUser:
     def rebuild(self, server: Server, image: str) -> None:
         self._compute.rebuild_server(server, image=image)
 
+    def await_end_of(self, server: Server, action: str) -> None:
+        """Of what was asked for, also if it came to nothing: Nova tidies up after its state says
+        that nothing is under way."""
+
+        def is_over() -> bool:
+            actions = self._compute.server_actions(server)
+            (found,) = (each for each in actions if each.action == action)
+            events = self._compute.get_server_action(found.request_id, server).events or []
+            return any(each.finish_time for each in events)
+
+        wait_for(is_over, _SECONDS)
+
     def make_volume(self) -> str:
         storage = self.connection.block_storage
         volume = storage.create_volume(size=1)
