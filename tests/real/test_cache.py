@@ -38,7 +38,7 @@ def image(millpond, micro_guest, workdir):
 
 @pytest.fixture
 def template(millpond, image):
-    return millpond.engine().templates.fetch_image(image, DiskFormat.RAW)
+    return millpond.engine().cache.templates.fetch_image(image, DiskFormat.RAW)
 
 
 def create(millpond, name, *words):
@@ -198,7 +198,7 @@ def test_what_is_pinned_is_not_removed_to_make_room(millpond, images):
     code, message = millpond.fails("cache", "fetch", "c")
     assert (code, "does not fit beside 2 MiB that are used or pinned" in message) == (6, True)
     assert bases(millpond) == sorted(made.values())
-    assert millpond.engine().template_store.unfinished() == []
+    assert millpond.engine().cache.store.unfinished() == []
 
 
 def test_another_host_that_shares_the_cache_keeps_what_it_uses(millpond, template):
@@ -226,7 +226,7 @@ def test_this_host_tells_the_others_what_it_uses(millpond, image):
 
 
 def test_a_mark_that_cannot_be_read_stops_the_run(millpond, template):
-    (millpond.engine().template_store.beside / "uses" / "other.json").write_text("{")
+    (millpond.engine().cache.store.beside / "uses" / "other.json").write_text("{")
     code, _ = millpond.fails("cache", "prune")
     assert (code, bases(millpond)) == (8, [template.volume])
 
@@ -367,7 +367,7 @@ def test_killed_while_it_removes(millpond, image, template, step, moment):
     millpond.ok("server", "delete", "web")
     assert prune(millpond) == [template.volume]
     assert bases(millpond) == []
-    assert millpond.engine().template_store.unfinished() == []
+    assert millpond.engine().cache.store.unfinished() == []
 
 
 def flip(path):
@@ -393,7 +393,7 @@ def test_a_flipped_byte_is_found_and_the_template_fetched_again(millpond, image,
     status, outcome, detail = verified(millpond, template.volume)
     assert (status, outcome) == (0, "replaced")
     assert path.read_bytes() == before
-    (kept,) = (millpond.engine().template_store.beside / "quarantine").iterdir()
+    (kept,) = (millpond.engine().cache.store.beside / "quarantine").iterdir()
     assert str(kept) in detail
     assert kept.read_bytes() != before
 
@@ -412,7 +412,7 @@ def test_a_wrong_template_that_a_server_stands_on_is_named_and_left_alone(millpo
 
 def test_a_wrong_template_that_is_its_image_is_not_put_back(millpond, image):
     """A hard link: the image has the same wrong byte."""
-    template = millpond.engine().templates.fetch_image(image, DiskFormat.QCOW2)
+    template = millpond.engine().cache.templates.fetch_image(image, DiskFormat.QCOW2)
     flip(millpond.bases / template.volume)
     status, outcome, detail = verified(millpond, "--all")
     assert (status, outcome) == (1, "wrong")
