@@ -30,6 +30,14 @@ def unnoted(_template: str) -> None:
     """Nobody keeps account of it."""
 
 
+Further = Callable[[Template], None]
+"""What else is done with a template while its lock is held, so that it cannot go meanwhile."""
+
+
+def no_further(_template: Template) -> None:
+    """To be in the base pool is enough."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
     """What a handler works with. One value, so that a plug-in's constructor stays as it is."""
@@ -57,7 +65,11 @@ class BaseTemplateImagehandler(ABC):
         """Prepare again what a restart has undone."""
 
     def fetch_image(
-        self, image: Image, format: DiskFormat, progress: Progress = silent
+        self,
+        image: Image,
+        format: DiskFormat,
+        progress: Progress = silent,
+        further: Further = no_further,
     ) -> Template:
         """The image's template in this format, prepared once however many ask at once."""
         name = template_name(image.id, format)
@@ -67,6 +79,7 @@ class BaseTemplateImagehandler(ABC):
                 LOG.debug("template %s of image %s is there already", name, image.id)
             else:
                 template = self._prepare(image, format, progress)
+            further(template)
             self._note_use(name)
             return template
 
