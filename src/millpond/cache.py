@@ -100,7 +100,7 @@ class Cache:
     @cached_property
     def scrub(self) -> Scrub:
         publication = Publication(self.store, self.watch)
-        return Scrub(self.store, publication, self._all_users, self._prepared_anew)
+        return Scrub(self.store, publication, self._all_users, self._renewed)
 
     @property
     def rules(self) -> Rules:
@@ -179,11 +179,8 @@ class Cache:
         wanted = self.pools.plan.all().get(self.settings.libvirt.pools.rbd)
         return wanted.ceph if wanted else None
 
-    def _prepared_anew(self, template: Template) -> Template | None:
-        if not template.image:
-            return None
-        image = self.images.describe(template.image)
-        return self.templates.fetch_image(image, template.format)
+    def _renewed(self, template: Template) -> Template:
+        return self.templates.renew_image(self.images.describe(template.image), template.format)
 
     def _all_users(self, template: str) -> tuple[str, ...]:
         """Those that are not ours among them."""

@@ -398,26 +398,52 @@ def test_a_flipped_byte_is_found_and_the_template_fetched_again(millpond, image,
     assert kept.read_bytes() != before
 
 
-def test_a_wrong_template_that_a_server_stands_on_is_named_and_left_alone(millpond, image):
+def test_a_wrong_template_is_replaced_beneath_the_servers_that_are_named(
+    millpond, image, micro_guest
+):
     create(millpond, "web")
     (name,) = bases(millpond)
+    before = (millpond.bases / name).read_bytes()
     millpond.ok("cache", "verify", "--all")
     flip(millpond.bases / name)
-    wrong = (millpond.bases / name).read_bytes()
     status, outcome, detail = verified(millpond, "--all")
-    assert (status, outcome) == (1, "wrong")
-    assert detail == "left alone, because it is used by web"
-    assert (millpond.bases / name).read_bytes() == wrong
+    assert (status, outcome) == (0, "replaced")
+    assert detail.startswith("used by web, which may have read wrong bytes; what it was is in ")
+    assert (millpond.bases / name).read_bytes() == before
+    millpond.ok("server", "start", "web")
+    assert micro_guest.marker in millpond.wait_for_console(millpond.server("web").id, "READY")
 
 
-def test_a_wrong_template_that_is_its_image_is_not_put_back(millpond, image):
+@pytest.mark.parametrize("used", [False, True])
+def test_a_wrong_template_is_not_replaced_by_a_wrong_image(millpond, image, used):
     """A hard link: the image has the same wrong byte."""
-    template = millpond.engine().cache.templates.fetch_image(image, DiskFormat.QCOW2)
-    flip(millpond.bases / template.volume)
+    millpond.configure("images_type_mapping = qcow2:qcow2\n" + NO_AGE)
+    (made,) = millpond.json("cache", "fetch", "guest")
+    path = millpond.bases / made["volume"]
+    if used:
+        create(millpond, "web")
+    flip(path)
+    wrong = path.read_bytes()
     status, outcome, detail = verified(millpond, "--all")
     assert (status, outcome) == (1, "wrong")
-    assert "its image is damaged, too" in detail
-    assert bases(millpond) == []
+    assert "it could not be prepared anew: image guest is refused" in detail
+    assert detail.startswith("used by web, ") == used
+    assert bases(millpond) == ([path.name] if used else [])
+    assert millpond.engine().cache.store.unfinished() == []
+    (kept,) = (millpond.engine().cache.store.beside / "quarantine").iterdir()
+    assert kept.read_bytes() == wrong
+
+
+def test_a_wrong_blank_template_is_set_aside_unless_disks_stand_on_it(millpond, image):
+    """Formatted anew it would be another file system beneath them."""
+    create(millpond, "web", "--swap", "16M")
+    millpond.ok("cache", "verify", "--all")
+    flip(millpond.bases / "swap_16")
+    assert verified(millpond, "swap_16")[:2] == (1, "wrong")
+    assert "swap_16" in bases(millpond)
+    millpond.ok("server", "delete", "web")
+    assert verified(millpond, "swap_16")[:2] == (0, "set aside")
+    assert "swap_16" not in bases(millpond)
 
 
 def test_fetched_ahead_of_need_is_what_a_server_uses(millpond, image):

@@ -83,6 +83,12 @@ class BaseTemplateImagehandler(ABC):
             self._note_use(name)
             return template
 
+    def renew_image(self, image: Image, format: DiskFormat) -> Template:
+        """In place of a template that is wrong. Disks may stand on it, so it stays until the new
+        one is whole."""
+        with self._store.lock(template_name(image.id, format)):
+            return self._prepare(image, format, silent)
+
     def remove_image(self, image: ImageId, format: DiskFormat) -> None:
         """Drop a template that nothing uses; one that is gone already is no error."""
         name = template_name(image, format)
