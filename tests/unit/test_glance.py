@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from millpond.errors import FetchFailed, FetchInterrupted, ImageNotFound, ImageRefused
+from millpond.errors import (
+    FetchFailed,
+    FetchForbidden,
+    FetchInterrupted,
+    ImageNotFound,
+    ImageRefused,
+)
 from millpond.images.glance import Glance
 from millpond.images.receive import receive
 from millpond.model.formats import ImageFormat
@@ -233,8 +239,8 @@ def test_locations_are_what_glance_shows(web: Web, source: Glance, content: byte
     ("status", "kind", "sentence"),
     [
         (404, ImageNotFound, "there is no image"),
-        (403, FetchFailed, r"its server answers 403 \(Forbidden\)"),
-        (401, FetchFailed, "its server answers 401"),
+        (403, FetchForbidden, r"its server answers 403 \(Forbidden\)"),
+        (401, FetchForbidden, "its server answers 401"),
     ],
 )
 def test_a_refusal_is_said(
