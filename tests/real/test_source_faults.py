@@ -19,7 +19,7 @@ def content(micro_guest):
 
 @pytest.fixture
 def web(millpond, content, monkeypatch):
-    """Of whom we are patient for a second, twice; the pools are there."""
+    """Of whom we are patient for a second, twice."""
     monkeypatch.setenv("NO_PROXY", ADDRESS)
     with serving() as web:
         offer_versions(web)
@@ -29,9 +29,7 @@ def web(millpond, content, monkeypatch):
             "[http]\nread_timeout = 1\n",
             default="image_source = glance",
         )
-        engine = millpond.engine()
-        assert engine.records.owner
-        assert engine.pools.for_role("disk") is not engine.pools.base
+        millpond.make_pools()
         yield web
 
 

@@ -16,15 +16,12 @@ from tests.support.refusals import Refuses
 
 @pytest.fixture
 def pond(millpond: Millpond, glance: Glance, monkeypatch: pytest.MonkeyPatch) -> Millpond:
-    """With pools, so that the world does not change by making them."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     millpond.configure(
         f"[glance]\nauth_type = none\nendpoint_override = {glance.url}\nnum_retries = 1\n",
         default="image_source = glance",
     )
-    engine = millpond.engine()
-    assert engine.records.owner
-    assert engine.pools.for_role("disk") is not engine.pools.base
+    millpond.make_pools()
     return millpond
 
 

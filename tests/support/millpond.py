@@ -61,6 +61,12 @@ class Millpond:
     def engine(self) -> Engine:
         return Engine.load([self.config])
 
+    def make_pools(self) -> None:
+        """So that the world does not change by making them when a command is refused."""
+        engine = self.engine()
+        assert engine.records.owner
+        assert engine.pools.for_role("disk") is not engine.pools.base
+
     def run(self, *words: object, seconds: float = 100) -> subprocess.CompletedProcess[str]:
         """The command in a process of its own, as a person would type it into a pipe."""
         return subprocess.run(
