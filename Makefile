@@ -26,7 +26,7 @@ demo-clean: venv ## remove the servers and images of the demo
 	$(AS_ROOT) $(PYTHON) tools/demo --clean
 
 test: setup guests ## prepare this machine, then run the tests of every change
-	@tools/setup ceph-packages nested-packages
+	@tools/setup ceph-packages openstack-packages nested-packages
 	$(AS_ROOT) $(PYTHON) -m pytest --durations=10 $(PYTEST_ARGS)
 	$(AS_ROOT) tools/nested/run --seconds 2400 $(TEST_LVM)
 

@@ -93,8 +93,8 @@ def stopped(glance: Glance, _image: str) -> Iterator[None]:
         (forbidden, 9, "its server answers 403 (Forbidden)"),
         (in_its_store(lambda bytes: bytes[:-1] + b"!"), 5, "its sha512 is not the one"),
         (in_its_store(lambda bytes: bytes[: len(bytes) // 2]), 9, "it broke off after 512 KiB"),
-        (without_bytes, 9, "its server answers"),
-        (stopped, 9, "Glance, or Keystone, cannot be reached"),
+        pytest.param(without_bytes, 9, "its server answers", marks=pytest.mark.full),
+        pytest.param(stopped, 9, "Glance, or Keystone, cannot be reached", marks=pytest.mark.full),
     ],
     ids=["deactivated", "forbidden", "overwritten", "truncated", "without bytes", "stopped"],
 )
