@@ -56,7 +56,8 @@ class RbdStorage(LibvirtStorage):
 
     def bring(self, template: Template) -> None:
         base = self._pools.base.get(template.volume)
-        self._brought(self._pools.named(self._own_pool), base, template)
+        with self._locks.hold(f"rbd-template:{template.volume}"):
+            self._brought(self._pools.named(self._own_pool), base, template)
 
     def freeze(self, disk: Disk) -> None:
         self.thaw(disk)
@@ -73,19 +74,19 @@ class RbdStorage(LibvirtStorage):
 
     def _copy(self, disk: Disk, base: Volume, template: Template) -> None:
         pool = self._pools.named(disk.pool)
-        origin = self._brought(pool, base, template)
+        with self._locks.hold(f"rbd-template:{template.volume}"):
+            origin = self._brought(pool, base, template)
         pool.create_from(spec_of(disk), origin)
         LOG.info("made %s/%s, a clone of %s", disk.pool, disk.volume, origin.name)
 
     def _brought(self, pool: Pool, base: Volume, template: Template) -> Volume:
         """The template as an image of this pool, which another host may have brought."""
-        with self._locks.hold(f"rbd-template:{template.volume}"):
-            if not is_complete(_access(pool), template.volume):
-                self._bring(pool, base, template)
-            if found := pool.find(template.volume):
-                return found
-            pool.refresh()
-            return pool.get(template.volume)
+        if not is_complete(_access(pool), template.volume):
+            self._bring(pool, base, template)
+        if found := pool.find(template.volume):
+            return found
+        pool.refresh()
+        return pool.get(template.volume)
 
     def _bring(self, pool: Pool, base: Volume, template: Template) -> None:
         """Under a name of this host's own, so that nobody else touches it; it gets the template's
