@@ -170,6 +170,20 @@ def test_what_never_gets_better_is_an_error_in_the_end(
     assert not (tmp_path / "part").exists()
 
 
+@pytest.mark.parametrize(
+    ("described", "kind"), [(True, FetchFailed), (False, ImageNotFound)], ids=["bytes", "image"]
+)
+def test_what_is_gone_when_it_is_fetched_is_said(
+    web: Web, source: Glance, content: bytes, described: bool, kind: type[Exception]
+) -> None:
+    offer_description(web, content)
+    image = source.describe(ImageId(ID))
+    if not described:
+        del web.pages[f"/v2/images/{ID}"]
+    with pytest.raises(kind):
+        list(source.open(image).chunks(0))
+
+
 @pytest.mark.parametrize("algorithm", ["sha512", "sha256", "sha3_256"])
 def test_bytes_that_belie_their_digest_are_refused(
     web: Web, source: Glance, content: bytes, tmp_path: Path, algorithm: str
