@@ -10,12 +10,15 @@ from datetime import timedelta
 import pytest
 
 from millpond.compute import delete
+from millpond.engine import Engine
+from millpond.errors import MillpondError
 from millpond.images.intake import Intake
 from millpond.model.formats import DiskFormat
 from millpond.records.journal import Moment
 from millpond.templates.cache_manager import ImageCacheManager, Surroundings
 from millpond.templates.marks import Marks
 from millpond.templates.publication import Publication
+from millpond.templates.scrub import Outcome
 from tests.support.audit import started_processes
 from tests.support.killer import killed
 from tests.support.millpond import converted
@@ -305,6 +308,25 @@ def test_a_wrong_template_is_replaced_beneath_the_servers_that_are_named(
     assert (millpond.bases / name).read_bytes() == before
     millpond.ok("server", "start", "web")
     assert micro_guest.marker in millpond.wait_for_console(millpond.server("web").id, "READY")
+
+
+@pytest.mark.parametrize("step", ["receive", "publish"])
+def test_a_wrong_template_stays_beneath_servers_if_it_cannot_be_replaced(millpond, image, step):
+    def fail(*where):
+        if where == ("prepare", step, Moment.END):
+            raise MillpondError
+
+    create(millpond, "web")
+    (name,) = bases(millpond)
+    before = (millpond.bases / name).read_bytes()
+    millpond.ok("cache", "verify", "--all")
+    flip(millpond.bases / name)
+    engine = Engine.load([millpond.config], fail)
+    (template,) = engine.cache.all()
+    assert engine.cache.scrub.scrub(template).outcome is Outcome.WRONG
+    assert bases(millpond) == [name]
+    millpond.ok("cache", "verify", "--all")
+    assert (millpond.bases / name).read_bytes() == before
 
 
 @pytest.mark.parametrize("used", [False, True])
