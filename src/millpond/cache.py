@@ -6,13 +6,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import stevedore
 
 from millpond.backends.rbd_storage import RbdStorage, is_complete
 from millpond.compute.template_uses import TemplateUses
-from millpond.config import Settings
+from millpond.config import HANDLERS, Settings
 from millpond.errors import ImageNotFound, TemplateNotFound
 from millpond.images.source import Library
 from millpond.model.formats import Backend, DiskFormat
@@ -28,6 +25,7 @@ from millpond.templates.blank import BlankTemplates
 from millpond.templates.cache_manager import ImageCacheManager, Surroundings
 from millpond.templates.handler import BaseTemplateImagehandler, Workshop
 from millpond.templates.marks import Marks
+from millpond.templates.plugins import load_handler
 from millpond.templates.publication import Publication
 from millpond.templates.scrub import Scrub
 from millpond.templates.store import TemplateStore
@@ -61,15 +59,7 @@ class Cache:
             note_use=self.marks.note,
             make_room=self._make_room,
         )
-        manager: Any = stevedore.DriverManager(
-            "millpond.template_handlers",
-            self.settings.template_image_handler,
-            invoke_on_load=True,
-            invoke_args=(workshop,),
-        )
-        handler = manager.driver
-        assert isinstance(handler, BaseTemplateImagehandler)
-        return handler
+        return load_handler(HANDLERS, self.settings.template_image_handler, workshop)
 
     @cached_property
     def blanks(self) -> BlankTemplates:

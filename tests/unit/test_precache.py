@@ -51,7 +51,7 @@ class Handler:
         self.fetched, self.most, self._now = [], 0, 0
         self._lock, self._both = threading.Lock(), threading.Barrier(2)
 
-    def fetch_image(self, image, format, progress, further):
+    def fetch_image(self, image, format, progress):
         with self._lock:
             self._now += 1
             self.most = max(self.most, self._now)

@@ -11,7 +11,7 @@ from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
 from millpond.model.template import Template
 from millpond.system.files import Progress, silent
-from millpond.templates.handler import BaseTemplateImagehandler, Further, no_further
+from millpond.templates.handler import BaseTemplateImagehandler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +45,13 @@ def fetch(
     what is there. One that fails does not keep the others from being made."""
 
     def fetch_one(each: Wanted) -> Template:
-        further = _further(backends[each.backend]) if each.backend else no_further
-        return templates.fetch_image(each.image, each.format, progress, further)
+        template = templates.fetch_image(each.image, each.format, progress)
+        backend = backends[each.backend] if each.backend else None
+        if isinstance(backend, BringsTemplates):
+            with templates.hold(template):
+                backend.bring(template)
+        return template
 
     with ThreadPoolExecutor(concurrency) as threads:
         begun = [threads.submit(fetch_one, each) for each in wanted]
     return [each.result() for each in begun]
-
-
-def _further(backend: ImageBackend) -> Further:
-    return backend.bring if isinstance(backend, BringsTemplates) else no_further

@@ -1,6 +1,7 @@
 """From options to settings: every value is parsed, and everything that is wrong said at once."""
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from oslo_config import cfg
@@ -48,6 +49,7 @@ from millpond.model.flavor import SMALL, Flavor
 from millpond.model.formats import Backend
 from millpond.model.glance import GlanceAccess
 from millpond.model.names import checked_name
+from millpond.model.signature import SignaturePolicy
 from millpond.model.sizes import parse_size
 from millpond.model.transfer import Patience
 
@@ -68,6 +70,7 @@ def own_settings(conf: cfg.ConfigOpts) -> Settings:
             "by itself Millpond makes no disks outside of storage pools",
             "leave it out; only under Nova can it be off",
         )
+    _check_signatures(reader, settings)
     reader.raise_problems()
     return settings
 
@@ -97,6 +100,7 @@ def _settings(reader: Reader) -> Settings:
             DEFAULT, "image_source", ImageSourceOption, ImageSourceOption.CATALOGUE
         ),
         glance=_glance(reader),
+        signatures=_signatures(reader),
         flavors=_flavors(reader),
     )
 
@@ -265,6 +269,34 @@ def _glance(reader: Reader) -> GlanceAccess:
         reason = "auth_type and endpoint_override say where Glance is, too"
         reader.complain(GLANCE, "cloud", reason, "set either cloud or these")
     return access
+
+
+def _signatures(reader: Reader) -> SignaturePolicy | None:
+    """As Nova reads them: ids count where they are asked for, and then they are enough."""
+    validates = reader.take(GLANCE, "enable_certificate_validation", bool, False)
+    ids = reader.take(GLANCE, "default_trusted_certificate_ids", tuple, ())
+    verifies = reader.take(GLANCE, "verify_glance_signatures", bool, False)
+    if not verifies and not (validates and ids):
+        return None
+    return SignaturePolicy(
+        trusted=ids if validates else (),
+        key_manager=reader.conf,
+        seconds=reader.take(HTTP, "read_timeout", int, 1),
+    )
+
+
+def _check_signatures(reader: Reader, settings: Settings) -> None:
+    if settings.signatures is None or settings.image_source is not ImageSourceOption.GLANCE:
+        return
+    if not all(find_spec(each) for each in ("castellan", "cursive")):
+        reason = "what verifies signatures is not installed"
+        advised = "pip install 'millpond[signatures]'"
+        reader.complain(GLANCE, "verify_glance_signatures", reason, advised)
+    validates = reader.take(GLANCE, "enable_certificate_validation", bool, False)
+    if validates and not settings.signatures.trusted:
+        reason = "enable_certificate_validation is on, and no certificate is trusted"
+        advised = "name some, or leave enable_certificate_validation out"
+        reader.complain(GLANCE, "default_trusted_certificate_ids", reason, advised)
 
 
 def _flavors(reader: Reader) -> Mapping[str, Flavor]:

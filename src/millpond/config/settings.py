@@ -10,6 +10,7 @@ from millpond.config.pools import PoolSettings
 from millpond.model.flavor import Flavor
 from millpond.model.formats import ImageFormat
 from millpond.model.glance import GlanceAccess
+from millpond.model.signature import SignaturePolicy
 from millpond.model.transfer import Patience
 
 
@@ -85,4 +86,6 @@ class Settings:
     http: Patience
     image_source: ImageSourceOption
     glance: GlanceAccess
+    signatures: SignaturePolicy | None
+    """None where images of Glance need none."""
     flavors: Mapping[str, Flavor]

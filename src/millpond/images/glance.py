@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ from millpond.errors import (
     ImageRefused,
     MillpondError,
 )
-from millpond.images.source import Stream, picked
+from millpond.images.source import Proof, SignatureCheck, Stream, picked
 from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.glance import GlanceAccess
 from millpond.model.image import Image
@@ -40,8 +40,9 @@ _CONTAINERS = frozenset({"bare", "ami", "aki", "ari"})
 
 
 class Glance:
-    def __init__(self, access: GlanceAccess) -> None:
+    def __init__(self, access: GlanceAccess, signatures: SignatureCheck | None = None) -> None:
         self._access = access
+        self._signatures = signatures
 
     def all(self) -> list[Image]:
         """Those that a server can be made from; why others are left out is for the log."""
@@ -71,10 +72,18 @@ class Glance:
         def chunks(offset: int) -> Iterator[bytes]:
             return self._chunks(image, offset)
 
-        return Stream(chunks=chunks, retries=self._access.patience.retries, digest=image.expected)
+        return Stream(
+            chunks=chunks,
+            retries=self._access.patience.retries,
+            digest=image.expected,
+            begin_proof=self._begin_proof(image),
+        )
 
     def locations(self, image: Image) -> tuple[str, ...]:
-        """Glance shows them to those whom show_multiple_locations and its policy allow."""
+        """Glance shows them to those whom show_multiple_locations and its policy allow. None where
+        signatures are checked: what is linked there is used without having been read."""
+        if self._signatures:
+            return ()
         answer = self._answer(image.id)
         several = [str(each["url"]) for each in answer.locations or ()]
         return tuple(several or filter(None, [answer.direct_url]))
@@ -85,11 +94,12 @@ class Glance:
 
     @cached_property
     def _api(self) -> Proxy:
-        api = self._connect().image
+        api = self._connection.image
         assert isinstance(api, Proxy)  # version 1 is gone since 2018
         return api
 
-    def _connect(self) -> Connection:
+    @cached_property
+    def _connection(self) -> Connection:
         access = self._access
         limits: dict[str, Any] = {
             "image_connect_retries": access.patience.retries,
@@ -112,6 +122,13 @@ class Glance:
             **limits,
             **{name: value for name, value in stated.items() if value},
         )
+
+    def _begin_proof(self, image: Image) -> Callable[[], Proof] | None:
+        """Who we are for Glance we are for the key manager, too."""
+        if self._signatures is None:
+            return None
+        with self._explained(f"the certificate of image {image.id}"):
+            return self._signatures.proof_of(image, self._connection.session.auth)
 
     def _list(self, **query: str) -> list[Answer]:
         with self._explained("the list of images of Glance"):

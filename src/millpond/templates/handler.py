@@ -3,6 +3,7 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from millpond.errors import TemplateInUse
@@ -28,14 +29,6 @@ NoteUse = Callable[[str], None]
 
 def unnoted(_template: str) -> None:
     """Nobody keeps account of it."""
-
-
-Further = Callable[[Template], None]
-"""What else is done with a template while its lock is held, so that it cannot go meanwhile."""
-
-
-def no_further(_template: Template) -> None:
-    """To be in the base pool is enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +58,7 @@ class BaseTemplateImagehandler(ABC):
         """Prepare again what a restart has undone."""
 
     def fetch_image(
-        self,
-        image: Image,
-        format: DiskFormat,
-        progress: Progress = silent,
-        further: Further = no_further,
+        self, image: Image, format: DiskFormat, progress: Progress = silent
     ) -> Template:
         """The image's template in this format, prepared once however many ask at once."""
         name = template_name(image.id, format)
@@ -79,9 +68,12 @@ class BaseTemplateImagehandler(ABC):
                 LOG.debug("template %s of image %s is there already", name, image.id)
             else:
                 template = self._prepare(image, format, progress)
-            further(template)
             self._note_use(name)
             return template
+
+    def hold(self, template: Template) -> AbstractContextManager[None]:
+        """Nobody removes it meanwhile."""
+        return self._store.lock(template.volume)
 
     def renew_image(self, image: Image, format: DiskFormat) -> Template:
         """In place of a template that is wrong. Disks may stand on it, so it stays until the new
