@@ -1,5 +1,6 @@
 """The parts of a host's image cache: the wiring, once, for every program."""
 
+import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,20 +13,22 @@ from millpond.compute.template_uses import TemplateUses
 from millpond.config import HANDLERS, Settings
 from millpond.errors import ImageNotFound, TemplateNotFound
 from millpond.images.source import Library
+from millpond.model.cloud import LinkAccess
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
-from millpond.model.layer import CephAccess
+from millpond.model.layer import CephAccess, Layer
 from millpond.model.names import ImageId, split_volume_name, template_name
 from millpond.model.template import Template
 from millpond.model.volume import Volume
 from millpond.records.journal import Watch
 from millpond.records.records import Records
 from millpond.storage.pools import Pools
+from millpond.system.iscsi import initiator_name
 from millpond.templates.blank import BlankTemplates
 from millpond.templates.cache_manager import ImageCacheManager, Surroundings
-from millpond.templates.handler import BaseTemplateImagehandler, Workshop
+from millpond.templates.handler import BaseTemplateImagehandler, Outlook, Workshop
 from millpond.templates.marks import Marks
-from millpond.templates.plugins import load_handler
+from millpond.templates.plugins import find_handler
 from millpond.templates.publication import Publication
 from millpond.templates.scrub import Scrub
 from millpond.templates.store import TemplateStore
@@ -58,8 +61,9 @@ class Cache:
             watch=self.watch,
             note_use=self.marks.note,
             make_room=self._make_room,
+            links=self._link_access(),
         )
-        return load_handler(HANDLERS, self.settings.template_image_handler, workshop)
+        return self._handler(workshop)
 
     @cached_property
     def blanks(self) -> BlankTemplates:
@@ -138,6 +142,10 @@ class Cache:
             return bool(access and is_complete(access, name))
         return any(each.volume == name for each in self.all())
 
+    def outlook(self, image: Image, format: DiskFormat) -> Outlook:
+        """How a template would be prepared."""
+        return self._handler.outlook(self.images, self._link_access(), image, format)
+
     def users(self, template: str) -> tuple[str, ...]:
         """Servers that stand on a template, or are being made from it; and other hosts that share
         the cache."""
@@ -149,8 +157,28 @@ class Cache:
             self._forget_in_cluster(template_name(image.id, format))
         for template in list(self.all()):
             if template.image == image.id:
+                self._forget_snapshot(template)
                 self.templates.remove_image(image.id, template.format)
                 self.marks.unpin(template.volume)
+
+    def linked(self, template: str) -> Layer | None:
+        """Where a template's bytes are, if it is a link."""
+        found = self.store.find(template)
+        return found.linked_layer if found else None
+
+    def _link_access(self) -> LinkAccess:
+        host = socket.gethostname()
+        return LinkAccess(
+            host=host,
+            initiator=initiator_name(host),
+            owner=lambda: self.records.owner,
+            cinder=self.settings.cinder,
+            ceph=self._ceph(),
+        )
+
+    @cached_property
+    def _handler(self) -> type[BaseTemplateImagehandler]:
+        return find_handler(HANDLERS, self.settings.template_image_handler)
 
     def _make_room(self, needed: int) -> None:
         self.manager.make_room(self.rules, needed)
@@ -159,11 +187,16 @@ class Cache:
         """Its lock is held. In a Ceph cluster it goes first, while its name is known here, unless
         disks of other hosts stand on it."""
         self._forget_in_cluster(template.volume)
+        self._forget_snapshot(template)
         (self.templates if template.image else self.blanks).drop(template)
 
     def _forget_in_cluster(self, template: str) -> None:
         if self.cluster:
             self.cluster.forget_template(template)
+
+    def _forget_snapshot(self, template: Template) -> None:
+        if self.cluster:
+            self.cluster.forget_link(template)
 
     def _ceph(self) -> CephAccess | None:
         wanted = self.pools.plan.all().get(self.settings.libvirt.pools.rbd)

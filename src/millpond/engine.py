@@ -187,12 +187,12 @@ class Engine:
     @cached_property
     def host(self) -> Host:
         """The local host. Its pools are looked at, and made where they are missing."""
-        lvm = self.settings.libvirt.pools.lvm
+        lvm, linked = self.settings.libvirt.pools.lvm, self.cache.linked
         backends: dict[Backend, ImageBackend] = {
-            Backend.RAW: LibvirtStorage(Backend.RAW, self.pools),
-            Backend.QCOW2: LibvirtStorage(Backend.QCOW2, self.pools),
-            Backend.PLOOP: LibvirtStorage(Backend.PLOOP, self.pools),
-            Backend.LVM: LibvirtStorage(Backend.LVM, self.pools, pool=lvm),
+            Backend.RAW: LibvirtStorage(Backend.RAW, self.pools, linked=linked),
+            Backend.QCOW2: LibvirtStorage(Backend.QCOW2, self.pools, linked=linked),
+            Backend.PLOOP: LibvirtStorage(Backend.PLOOP, self.pools, linked=linked),
+            Backend.LVM: LibvirtStorage(Backend.LVM, self.pools, pool=lvm, linked=linked),
             Backend.RBD: self.rbd_storage,
         }
         return Host(

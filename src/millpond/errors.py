@@ -167,6 +167,13 @@ class NoConsole(NotFound):
     hint = "'millpond server start {self.server}' starts it; --log shows what it printed before"
 
 
+@dataclass(eq=False)
+class VolumeMissing(NotFound):
+    location: str
+    message = "an image is said to lie at {self.location}, and nothing is there"
+    hint = "upload it to its source again, or ask who runs that"
+
+
 # 4: it is there already, or something else is in the way
 
 
@@ -222,6 +229,14 @@ class ImageNotActive(Conflict):
     status: str
     message = "image {self.image!r} cannot be used now: its status in Glance is {self.status!r}"
     hint = "'openstack image show {self.image}' tells more; it must be 'active'"
+
+
+@dataclass(eq=False)
+class VolumeNotReady(Conflict):
+    volume: str
+    status: str
+    message = "volume {self.volume} of Cinder, which has an image, is in the state {self.status}"
+    hint = "'openstack volume show {self.volume}' may say why; wait, or upload the image again"
 
 
 @dataclass(eq=False)

@@ -20,8 +20,8 @@ from millpond.errors import (
 )
 from millpond.images.glance import Glance as Source
 from millpond.images.receive import receive
+from millpond.model.cloud import CloudAccess
 from millpond.model.formats import ImageFormat
-from millpond.model.glance import GlanceAccess
 from millpond.model.image import Image
 from millpond.model.names import ImageId
 from millpond.model.transfer import Patience
@@ -36,8 +36,8 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
 
-def access(url: str, retries: int = 1) -> GlanceAccess:
-    return GlanceAccess(
+def access(url: str, retries: int = 1) -> CloudAccess:
+    return CloudAccess(
         cloud="",
         auth_type="none",
         auth={},

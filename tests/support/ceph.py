@@ -141,6 +141,10 @@ class Ceph:
         self._ceph("osd", "pool", "create", name)
         self.rbd("pool", "init", name)
 
+    def rbd_pools(self) -> list[str]:
+        names: list[str] = self._ceph("osd", "pool", "ls")
+        return names
+
     def remove_pool(self, name: str) -> None:
         self._ceph("osd", "pool", "delete", name, name, "--yes-i-really-really-mean-it")
 

@@ -50,7 +50,7 @@ def die_at(verb: str, step: str, moment: Moment) -> Watch:
 
 def create(engine: Engine, name: str, image: str, swap: str = "0") -> None:
     flavor = Flavor(memory=32 * MiB, swap=int(swap))
-    request = ServerRequest(name=name, image=engine.catalogue.get(image), flavor=flavor)
+    request = ServerRequest(name=name, image=engine.images.get(image), flavor=flavor)
     spawn.create(engine.host, request)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from millpond.backends.selection import Selection
-from millpond.compute.explain import explain
+from millpond.compute.explain import Prospects, explain
 from millpond.errors import BadOption, ImageInUse, ImageNotFound, Unsupported
 from millpond.images.boot_images import find_boot_images
 from millpond.images.intake import Intake
@@ -16,7 +16,14 @@ from millpond.images.source import booted_with
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import template_name
+from millpond.templates.handler import Outlook
 from tests.support.image_files import raw_file
+
+PROSPECTS = Prospects(
+    is_prepared=lambda _image, _format, _backend: False,
+    outlook=lambda _image, _format: Outlook(),
+    is_local=True,
+)
 
 
 @pytest.fixture
@@ -196,7 +203,7 @@ def test_what_becomes_of_kernel_and_ramdisk_is_explained(
     image = catalogue.add(root, name="root", format=ImageFormat.AMI, properties=stated)
     boot = find_boot_images(image.format, image.properties, catalogue.get)
 
-    found = explain(image, boot, Selection(), lambda _image, _format, _backend: False)
+    found = explain(image, boot, Selection(), PROSPECTS)
 
     assert [(each.content, each.image, each.size) for each in found.boot] == [
         ("kernel", "vmlinuz-6.1", 1002),
@@ -205,4 +212,4 @@ def test_what_becomes_of_kernel_and_ramdisk_is_explained(
     assert [each.template_exists for each in found.boot] == [False, False]
     assert found.boot[0].template == template_name(kernel.id, ImageFormat.AKI.content)
     with pytest.raises(Unsupported, match="a disk from an aki image"):
-        explain(kernel, None, Selection(), lambda _image, _format, _backend: False)
+        explain(kernel, None, Selection(), PROSPECTS)

@@ -360,7 +360,8 @@ def test_b9_a_backend_that_is_named_must_be_configured(
 def test_b40_an_unknown_handler_is_refused_and_the_choices_are_listed(write: Write) -> None:
     found = problems(write("[DEFAULT]\ntemplate_image_handler = magic\n"))
     assert found == {
-        "[DEFAULT] template_image_handler": "there is no handler 'magic' (handlers: downloading)"
+        "[DEFAULT] template_image_handler": "there is no handler 'magic' "
+        "(handlers: downloading, volume-based-linking)"
     }
 
 

@@ -18,8 +18,8 @@ from millpond.errors import (
 )
 from millpond.images.glance import Glance
 from millpond.images.receive import receive
+from millpond.model.cloud import CloudAccess
 from millpond.model.formats import ImageFormat
-from millpond.model.glance import GlanceAccess
 from millpond.model.image import Image
 from millpond.model.names import ImageId
 from millpond.model.transfer import Patience
@@ -35,7 +35,7 @@ from tests.support.keystone_pages import AUTH, TOKENS, offer_keystone
 from tests.support.loopback import ADDRESS
 from tests.support.web import Answer, Web, serving
 
-ACCESS = GlanceAccess(
+ACCESS = CloudAccess(
     cloud="",
     auth_type="",
     auth={},

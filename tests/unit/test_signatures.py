@@ -11,7 +11,7 @@ from millpond.errors import ImageRefused
 from millpond.images.glance import Glance
 from millpond.images.receive import receive
 from millpond.images.signatures import Signatures
-from millpond.model.glance import GlanceAccess
+from millpond.model.cloud import CloudAccess
 from millpond.model.names import ImageId
 from millpond.model.signature import SignaturePolicy
 from millpond.model.transfer import Patience
@@ -45,8 +45,8 @@ def publisher() -> Signer:
 
 
 @pytest.fixture
-def access(web: Web) -> GlanceAccess:
-    return GlanceAccess(
+def access(web: Web) -> CloudAccess:
+    return CloudAccess(
         cloud="",
         auth_type="none",
         auth={},
@@ -59,7 +59,7 @@ def access(web: Web) -> GlanceAccess:
 
 
 @pytest.fixture
-def source(access: GlanceAccess, publisher: Signer, tmp_path: Path) -> Glance:
+def source(access: CloudAccess, publisher: Signer, tmp_path: Path) -> Glance:
     options = certificate_shelf.put(tmp_path, CERTIFICATE, publisher.certificate)
     policy = SignaturePolicy(trusted=(CERTIFICATE,), key_manager=options, seconds=5)
     return Glance(access, Signatures(policy))
@@ -163,7 +163,7 @@ def test_an_unsigned_image_is_refused_before_a_byte_is_asked_for(
 
 
 def test_an_image_to_be_verified_is_linked_from_nowhere(
-    web: Web, source: Glance, access: GlanceAccess, content: bytes
+    web: Web, source: Glance, access: CloudAccess, content: bytes
 ) -> None:
     """Its bytes would be used without having been read."""
     offer_description(web, content, direct_url="rbd://cluster/images/one/snap")

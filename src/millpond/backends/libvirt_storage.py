@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,13 @@ from millpond.system import files, qemu_img
 
 LOG = logging.getLogger(__name__)
 
+FindLinked = Callable[[str], Layer | None]
+"""Where the bytes of the template of this name are, if it is a link; None of one in the pool."""
+
+
+def unlinked(_template: str) -> None:
+    """All templates are in the base pool."""
+
 
 class LibvirtStorage:
     """Decides by what the pool can do, never by its name or type."""
@@ -34,11 +42,13 @@ class LibvirtStorage:
         *,
         pool: str = "",
         can_open: CanOpen = files.can_open,
+        linked: FindLinked = unlinked,
     ) -> None:
         self._backend = backend
         self._pools = pools
         self._own_pool = pool
         self._can_open = can_open
+        self._linked = linked
 
     def plan(self, wanted: DiskWanted) -> Disk:
         pool = (
@@ -72,9 +82,9 @@ class LibvirtStorage:
             pool.create(spec_of(disk))
             LOG.info("made %s/%s, empty", disk.pool, disk.volume)
         elif disk.overlay:
-            self._overlay(disk, self._pools.base.get(template.volume), template)
+            self._overlay(disk, template)
         else:
-            self._copy(disk, self._pools.base.get(template.volume), template)
+            self._copy(disk, template)
         made = pool.get(disk.volume)
         return replace(disk, size=made.capacity) if made.is_seen_as(disk.format) else disk
 
@@ -99,7 +109,8 @@ class LibvirtStorage:
         if not disk.overlay or disk.template is None:
             return (top,)
         base = VolumeSource(pool=disk.template.pool, volume=disk.template.volume)
-        return top, Layer(source=base, format=disk.template.format)
+        volume = Layer(source=base, format=disk.template.format)
+        return top, self._linked(disk.template.volume) or volume
 
     def extract(self, disk: Disk, target: Path, format: DiskFormat, *, compress: bool) -> None:
         """By qemu-img with every layer stated: createXMLFrom would take a raw disk for what its
@@ -134,17 +145,29 @@ class LibvirtStorage:
         top = _opened(self._pools.named(disk.pool).get(disk.volume), disk.format)
         if not disk.overlay or disk.template is None:
             return (top,)
+        if linked := self._linked(disk.template.volume):
+            return top, linked
         base = self._pools.base.get(disk.template.volume)
         return top, _opened(base, disk.template.format)
 
-    def _overlay(self, disk: Disk, base: Volume, template: Template) -> None:
-        backing = Backing(path=base.path, format=template.format)
+    def _overlay(self, disk: Disk, template: Template) -> None:
+        """Above a link its header names nothing, and could not: libvirt takes no URLs there
+        (trap 18). The domain states the chain in any case."""
+        backing = None
+        if not template.link:
+            base = self._pools.base.get(template.volume)
+            backing = Backing(path=base.path, format=template.format)
         self._pools.named(disk.pool).create(spec_of(disk, backing))
-        LOG.info("made %s/%s, an overlay of %s", disk.pool, disk.volume, base.name)
+        LOG.info("made %s/%s, an overlay of %s", disk.pool, disk.volume, template.volume)
 
-    def _copy(self, disk: Disk, base: Volume, template: Template) -> None:
+    def _copy(self, disk: Disk, template: Template) -> None:
         """createXMLFrom reads holes and writes them out; where we can open the host's files, an
         empty volume is filled here instead, by reflink or by a copy that keeps holes."""
+        if layer := template.linked_layer:
+            self._pour(disk, layer, "it does not know the template")
+            LOG.info("made %s/%s from %s by copy", disk.pool, disk.volume, template.volume)
+            return
+        base = self._pools.base.get(template.volume)
         pool = self._pools.named(disk.pool)
         fills = pool.capabilities.sparse and disk.format is template.format
         volume = pool.create(spec_of(disk)) if fills else None
@@ -163,26 +186,28 @@ class LibvirtStorage:
         if base.is_seen_as(template.format):
             pool.create_from(spec_of(disk), base)
             return "copy by libvirt"
-        volume = pool.create(spec_of(disk))
-        if not self._can_fill(volume, base):
-            raise NeedsHostFiles(
-                f"filling volume {volume.name}",
-                "libvirt takes the template for something else",
-                volume.path,
-            )
-        with own_format.room_for(volume, disk.size):
-            qemu_img.fill(_opened(volume, disk.format), [_opened(base, template.format)])
+        source = _opened(base, template.format)
+        self._pour(disk, source, "libvirt takes the template for something else")
         return "copy"
+
+    def _pour(self, disk: Disk, source: Layer, why_not_libvirt: str) -> None:
+        """By qemu-img, which is told what everything is."""
+        volume = self._pools.named(disk.pool).create(spec_of(disk))
+        if not self._can_open(volume.path, os.W_OK):
+            raise NeedsHostFiles(f"filling volume {volume.name}", why_not_libvirt, volume.path)
+        with own_format.room_for(volume, disk.size):
+            qemu_img.fill(_opened(volume, disk.format), [source])
 
     def _write(self, disk: Disk, template: Template | None) -> int:
         """A disk of a format that libvirt does not make. How large it became."""
-        base = self._pools.base.get(template.volume) if template else None
+        linked = template.linked_layer if template else None
+        base = self._pools.base.get(template.volume) if template and not linked else None
         volume = self._empty_file(disk, base)
         LOG.info("writing %s/%s here: libvirt makes no %s", disk.pool, disk.volume, disk.format)
         if base and template and _is_like(disk, template):
             _fill(volume, base)
             return written.virtual_size(Path(volume.path), disk.format)
-        source = _opened(base, template.format) if base and template else None
+        source = _opened(base, template.format) if base and template else linked
         with own_format.room_for(volume, disk.size):
             return own_format.write(Path(volume.path), disk.format, disk.size, source)
 

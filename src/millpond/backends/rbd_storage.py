@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 from millpond.backends.backend import PoolsOf
 from millpond.backends.libvirt_storage import LibvirtStorage, spec_of
@@ -55,9 +56,10 @@ class RbdStorage(LibvirtStorage):
             LOG.info("removed template %s from pool %s", name, pool.name)
 
     def bring(self, template: Template) -> None:
-        base = self._pools.base.get(template.volume)
-        with self._locks.hold(f"rbd-template:{template.volume}"):
-            self._brought(self._pools.named(self._own_pool), base, template)
+        pool = self._pools.named(self._own_pool)
+        if self._in_this_cluster(pool, template) is None:
+            with self._locks.hold(f"rbd-template:{template.volume}"):
+                self._brought(pool, template)
 
     def freeze(self, disk: Disk) -> None:
         self.thaw(disk)
@@ -72,33 +74,74 @@ class RbdStorage(LibvirtStorage):
     def _layers(self, disk: Disk) -> Chain:
         return (Layer(source=self._frozen(disk), format=disk.format),)
 
-    def _copy(self, disk: Disk, base: Volume, template: Template) -> None:
+    def forget_link(self, template: Template) -> None:
+        """Take away the snapshot that clones were made from of a volume that is somebody else's.
+        Those of other hosts keep it."""
+        linked = template.link.rbd if template.link else None
+        if linked is None or linked.snapshot:
+            return
+        mark = replace(linked, snapshot=COMPLETE)
+        if rbd.has_snapshot(mark) and not rbd.children(mark):
+            rbd.unprotect_snapshot(mark)
+            rbd.remove_snapshot(mark)
+
+    def _copy(self, disk: Disk, template: Template) -> None:
         pool = self._pools.named(disk.pool)
+        if origin := self._in_this_cluster(pool, template):
+            self._clone(disk, origin, template)
+            return
         with self._locks.hold(f"rbd-template:{template.volume}"):
-            origin = self._brought(pool, base, template)
-        pool.create_from(spec_of(disk), origin)
+            brought = self._brought(pool, template)
+        pool.create_from(spec_of(disk), brought)
+        LOG.info("made %s/%s, a clone of %s", disk.pool, disk.volume, brought.name)
+
+    def _in_this_cluster(self, pool: Pool, template: Template) -> RbdSource | None:
+        """What disks can be cloned from without anything being brought. A volume gets a snapshot
+        of ours: only those can be cloned."""
+        linked = template.link.rbd if template.link else None
+        if linked is None or template.format is not DiskFormat.RAW:
+            return None
+        if rbd.cluster_id(linked.access) != rbd.cluster_id(_access(pool)):
+            return None
+        mark = linked if linked.snapshot else replace(linked, snapshot=COMPLETE)
+        with self._locks.hold(f"rbd-template:{template.volume}"):
+            if not rbd.has_snapshot(mark):
+                rbd.create_snapshot(mark)
+            if not rbd.has_snapshot(mark, protected=True):
+                rbd.protect_snapshot(mark)
+        return mark
+
+    def _clone(self, disk: Disk, origin: RbdSource, template: Template) -> None:
+        """libvirt clones within one pool only. It has made the volume and so knows of it; a pool
+        is refreshed by opening every image in it. What lies behind the image in a longer volume is
+        cut off before the disk grows."""
+        pool = self._pools.named(disk.pool)
+        pool.create(spec_of(disk))
+        made = _image(pool, disk.volume)
+        rbd.remove(made)
+        rbd.clone(origin, made)
+        rbd.resize(made, template.virtual_size)
+        rbd.resize(made, disk.size)
         LOG.info("made %s/%s, a clone of %s", disk.pool, disk.volume, origin.name)
 
-    def _brought(self, pool: Pool, base: Volume, template: Template) -> Volume:
+    def _brought(self, pool: Pool, template: Template) -> Volume:
         """The template as an image of this pool, which another host may have brought."""
         if not is_complete(_access(pool), template.volume):
-            self._bring(pool, base, template)
+            self._bring(pool, template)
         if found := pool.find(template.volume):
             return found
         pool.refresh()
         return pool.get(template.volume)
 
-    def _bring(self, pool: Pool, base: Volume, template: Template) -> None:
+    def _bring(self, pool: Pool, template: Template) -> None:
         """Under a name of this host's own, so that nobody else touches it; it gets the template's
         name when it is complete, unless another host was quicker."""
-        if not self._can_open(base.path, os.R_OK):
-            what = f"bringing template {base.name} into pool {pool.name}"
-            raise NeedsHostFiles(what, "libvirt takes no uploads there", base.path)
+        source = template.linked_layer or self._opened_base(pool, template)
         ours = f"{template.volume}.{self._owner()}."
         self._sweep(pool, ours)
         part = ours + os.urandom(4).hex()
         try:
-            self._pour(pool, part, base, template)
+            self._import(pool, part, source, template.virtual_size)
             with rbd.exclusively(_access(pool), template.volume):
                 brought = rbd.rename(_image(pool, part), template.volume)
         except BaseException:
@@ -119,9 +162,15 @@ class RbdStorage(LibvirtStorage):
                 with suppress(MillpondError):
                     _remove(pool, volume.name)
 
-    def _pour(self, pool: Pool, part: str, base: Volume, template: Template) -> None:
-        pool.create(VolumeSpec(name=part, format=DiskFormat.RAW, capacity=template.virtual_size))
-        source = Layer(source=FileSource(path=base.path), format=template.format)
+    def _opened_base(self, pool: Pool, template: Template) -> Layer:
+        path = self._pools.base.get(template.volume).path
+        if not self._can_open(path, os.R_OK):
+            what = f"bringing template {template.volume} into pool {pool.name}"
+            raise NeedsHostFiles(what, "libvirt takes no uploads there", path)
+        return Layer(source=FileSource(path=path), format=template.format)
+
+    def _import(self, pool: Pool, part: str, source: Layer, size: int) -> None:
+        pool.create(VolumeSpec(name=part, format=DiskFormat.RAW, capacity=size))
         qemu_img.fill(Layer(source=_image(pool, part), format=DiskFormat.RAW), [source])
         complete = _image(pool, part, COMPLETE)
         rbd.create_snapshot(complete)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from millpond.cli.output import as_json, details
-from millpond.compute.explain import BootFile, Explanation, explain
+from millpond.compute.explain import BootFile, Explanation, Prospects, explain
 from millpond.engine import Engine
 from millpond.images.boot_images import find_boot_images
 from millpond.model.sizes import format_size
@@ -21,12 +21,17 @@ def command(
     found = engine.images.get(image)
     boot = find_boot_images(found.format, found.properties, engine.images.get)
     selection = engine.settings.libvirt.selection
-    explanation = explain(found, boot, selection, engine.cache.has)
+    prospects = Prospects(
+        is_prepared=engine.cache.has,
+        outlook=engine.cache.outlook,
+        is_local=engine.images.local_file(found) is not None,
+    )
+    explanation = explain(found, boot, selection, prospects)
     print(as_json(explanation)) if json else _show(explanation)
 
 
 def _show(explanation: Explanation) -> None:
-    how = "as it is" if explanation.native else f"converted to {explanation.template_format}"
+    how = _how(explanation)
     details(
         [
             ("Image", explanation.image),
@@ -38,6 +43,14 @@ def _show(explanation: Explanation) -> None:
             *((each.content.capitalize(), _copied(each)) for each in explanation.boot),
         ]
     )
+
+
+def _how(explanation: Explanation) -> str:
+    if explanation.location:
+        return f"linked to {explanation.location}"
+    how = "as it is" if explanation.native else f"converted to {explanation.template_format}"
+    because = f", downloaded, because {explanation.not_linked}" if explanation.not_linked else ""
+    return how + because
 
 
 def _copied(file: BootFile) -> str:

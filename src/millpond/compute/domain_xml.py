@@ -4,7 +4,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from millpond.model.layer import Chain, FileSource, Layer, RbdSource, Source, VolumeSource
+from millpond.model.layer import (
+    Chain,
+    FileSource,
+    IscsiSource,
+    Layer,
+    RbdSource,
+    Source,
+    VolumeSource,
+)
 from millpond.model.server import Content, Disk, Firmware, Network, NetworkKind, Server, VirtType
 from millpond.records import codec
 from millpond.xml.domain import (
@@ -16,6 +24,7 @@ from millpond.xml.domain import (
     MonitorXml,
     RecordXml,
     SerialXml,
+    SliceXml,
     SourceXml,
 )
 
@@ -106,14 +115,18 @@ def _backing(layers: Sequence[Layer]) -> BackingStoreXml:
     return BackingStoreXml(
         type=_type(base.source),
         format=base.format,
-        source=_base_source(base.source),
+        source=_base_source(base),
         below=_backing(below),
     )
 
 
-def _base_source(source: Source) -> SourceXml:
+def _base_source(base: Layer) -> SourceXml:
     """A base keeps its owner: it is root's, and stays so (trap 17)."""
-    return replace(_source(source), seclabel_model="dac", seclabel_relabel="no")
+    slices = () if base.length is None else (SliceXml(size=base.length),)
+    source = replace(_source(base.source), slices=slices)
+    if source.protocol:
+        return source
+    return replace(source, seclabel_model="dac", seclabel_relabel="no")
 
 
 def _type(source: Source) -> str:
@@ -122,7 +135,7 @@ def _type(source: Source) -> str:
             return "volume"
         case FileSource(device=device):
             return "block" if device else "file"
-        case RbdSource():
+        case RbdSource() | IscsiSource():
             return "network"
 
 
@@ -132,6 +145,13 @@ def _source(source: Source) -> SourceXml:
             return SourceXml(pool=pool, volume=volume)
         case FileSource(path=path, device=device):
             return SourceXml(device=path) if device else SourceXml(file=path)
+        case IscsiSource(host=host, port=port, name=name, initiator=initiator):
+            return SourceXml(
+                protocol="iscsi",
+                name=name,
+                monitors=(MonitorXml(name=host, port=port),),
+                initiator=initiator or None,
+            )
         case RbdSource(access=access, name=name):
             return SourceXml(
                 protocol="rbd",

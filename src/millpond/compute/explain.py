@@ -9,6 +9,7 @@ from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId, template_name
 from millpond.model.server import Content
+from millpond.templates.handler import Outlook
 
 IsPrepared = Callable[[ImageId, DiskFormat, Backend], bool]
 """Whether what disks are made from, once for all of them, is there already."""
@@ -42,15 +43,32 @@ class Explanation:
     """Bytes that are read to make the template, at the most."""
     written: int
     """Bytes that are written for it, at the most; holes are not."""
+    location: str = ""
+    """Where it is linked instead of being copied."""
+    not_linked: str = ""
+    """Why a handler that links copies it."""
     boot: tuple[BootFile, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prospects:
+    """What is there, and what the handler of templates would do."""
+
+    is_prepared: IsPrepared
+    outlook: Callable[[Image, DiskFormat], Outlook]
+    is_local: bool
+    """The image's own bytes are on this machine, and a template can link them."""
+
+
 def explain(
-    image: Image, boot: BootImages | None, selection: Selection, is_prepared: IsPrepared
+    image: Image, boot: BootImages | None, selection: Selection, prospects: Prospects
 ) -> Explanation:
     choice = selection.choose(image.format)
+    is_prepared = prospects.is_prepared
     prepared = is_prepared(image.id, choice.template_format, choice.backend)
-    read, written = (0, 0) if prepared else _cost(image, choice)
+    outlook = prospects.outlook(image, choice.template_format)
+    free = prepared or _is_free(choice, outlook, prospects.is_local)
+    read, written = (0, 0) if free else _cost(image, choice)
     return Explanation(
         image=image.name,
         declared=image.format,
@@ -63,6 +81,8 @@ def explain(
         template_exists=prepared,
         read=read,
         written=written,
+        location=outlook.location,
+        not_linked=outlook.not_linked,
         boot=tuple(_boot_files(boot, is_prepared)) if boot else (),
     )
 
@@ -79,11 +99,15 @@ def _boot_files(boot: BootImages, is_prepared: IsPrepared) -> Iterator[BootFile]
             )
 
 
+def _is_free(choice: Choice, outlook: Outlook, is_local: bool) -> bool:
+    """No byte moves: a native image is linked, unless it has to reach a cluster. Whether one that
+    lies in Ceph is in that cluster is seen when it is linked."""
+    if outlook.location:
+        return choice.native
+    return choice.native and is_local and not _goes_to_ceph(choice)
+
+
 def _cost(image: Image, choice: Choice) -> tuple[int, int]:
-    """A native image of this machine's catalogue is linked: no byte of it moves, unless it has to
-    reach a cluster."""
-    if choice.native and not _goes_to_ceph(choice):
-        return 0, 0
     return image.size, _made(choice).most_bytes(image.virtual_size)
 
 

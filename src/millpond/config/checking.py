@@ -1,19 +1,17 @@
 """From options to settings: every value is parsed, and everything that is wrong said at once."""
 
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from oslo_config import cfg
 
 from millpond.backends.selection import ImagesType, Selection, parse_images_type
+from millpond.config import clouds
 from millpond.config.files import DEFAULT_FILE, origin, read
 from millpond.config.options import (
     COMPUTE,
     DEFAULT,
     FLAVOR_PREFIX,
-    GLANCE,
-    GLANCE_AUTH,
     HTTP,
     IMAGE_CACHE,
     LIBVIRT,
@@ -47,11 +45,8 @@ from millpond.config.unread import mistyped
 from millpond.errors import BadInput, BadOption
 from millpond.model.flavor import SMALL, Flavor
 from millpond.model.formats import Backend
-from millpond.model.glance import GlanceAccess
 from millpond.model.names import checked_name
-from millpond.model.signature import SignaturePolicy
 from millpond.model.sizes import parse_size
-from millpond.model.transfer import Patience
 
 
 def load(config_files: Sequence[Path] | None = None, default: Path = DEFAULT_FILE) -> Settings:
@@ -70,7 +65,7 @@ def own_settings(conf: cfg.ConfigOpts) -> Settings:
             "by itself Millpond makes no disks outside of storage pools",
             "leave it out; only under Nova can it be off",
         )
-    _check_signatures(reader, settings)
+    clouds.check_signatures(reader, settings)
     reader.raise_problems()
     return settings
 
@@ -85,6 +80,7 @@ def settings_from(conf: cfg.ConfigOpts) -> Settings:
 
 
 def _settings(reader: Reader) -> Settings:
+    glance = clouds.glance(reader)
     return Settings(
         state_path=reader.path(DEFAULT, "state_path"),
         instances_path=reader.path(DEFAULT, "instances_path"),
@@ -95,12 +91,13 @@ def _settings(reader: Reader) -> Settings:
         image_cache=_image_cache(reader),
         scheduler=_scheduler(reader),
         compute=_compute(reader),
-        http=_http(reader, HTTP, "retries"),
+        http=clouds.patience(reader, HTTP, "retries"),
         image_source=reader.take(
             DEFAULT, "image_source", ImageSourceOption, ImageSourceOption.CATALOGUE
         ),
-        glance=_glance(reader),
-        signatures=_signatures(reader),
+        glance=glance,
+        cinder=clouds.cinder(reader, glance),
+        signatures=clouds.signatures(reader),
         flavors=_flavors(reader),
     )
 
@@ -241,62 +238,6 @@ def _compute(reader: Reader) -> ComputeSettings:
             COMPUTE, "report_converted_image_types", bool, True
         ),
     )
-
-
-def _http(reader: Reader, group: str, retries: str) -> Patience:
-    return Patience(
-        connect_seconds=reader.take(HTTP, "connect_timeout", int, 1),
-        read_seconds=reader.take(HTTP, "read_timeout", int, 1),
-        retries=reader.take(group, retries, int, 0),
-    )
-
-
-def _glance(reader: Reader) -> GlanceAccess:
-    def text(name: str) -> str:
-        return reader.take(GLANCE, name, parse_text, "")
-
-    access = GlanceAccess(
-        cloud=text("cloud"),
-        auth_type=text("auth_type"),
-        auth={name: value for name in GLANCE_AUTH if (value := text(name))},
-        endpoint_override=text("endpoint_override"),
-        region_name=text("region_name"),
-        cafile=text("cafile"),
-        insecure=reader.take(GLANCE, "insecure", bool, False),
-        patience=_http(reader, GLANCE, "num_retries"),
-    )
-    if access.cloud and access.is_stated:
-        reason = "auth_type and endpoint_override say where Glance is, too"
-        reader.complain(GLANCE, "cloud", reason, "set either cloud or these")
-    return access
-
-
-def _signatures(reader: Reader) -> SignaturePolicy | None:
-    """As Nova reads them: ids count where they are asked for, and then they are enough."""
-    validates = reader.take(GLANCE, "enable_certificate_validation", bool, False)
-    ids = reader.take(GLANCE, "default_trusted_certificate_ids", tuple, ())
-    verifies = reader.take(GLANCE, "verify_glance_signatures", bool, False)
-    if not verifies and not (validates and ids):
-        return None
-    return SignaturePolicy(
-        trusted=ids if validates else (),
-        key_manager=reader.conf,
-        seconds=reader.take(HTTP, "read_timeout", int, 1),
-    )
-
-
-def _check_signatures(reader: Reader, settings: Settings) -> None:
-    if settings.signatures is None or settings.image_source is not ImageSourceOption.GLANCE:
-        return
-    if not all(find_spec(each) for each in ("castellan", "cursive")):
-        reason = "what verifies signatures is not installed"
-        advised = "pip install 'millpond[signatures]'"
-        reader.complain(GLANCE, "verify_glance_signatures", reason, advised)
-    validates = reader.take(GLANCE, "enable_certificate_validation", bool, False)
-    if validates and not settings.signatures.trusted:
-        reason = "enable_certificate_validation is on, and no certificate is trusted"
-        advised = "name some, or leave enable_certificate_validation out"
-        reader.complain(GLANCE, "default_trusted_certificate_ids", reason, advised)
 
 
 def _flavors(reader: Reader) -> Mapping[str, Flavor]:

@@ -12,6 +12,7 @@ SCHEDULER = "scheduler"
 COMPUTE = "compute"
 HTTP = "http"
 GLANCE = "glance"
+CINDER = "cinder"
 FLAVOR_PREFIX = "flavor:"
 
 _DEFAULT_OPTIONS = (
@@ -46,7 +47,8 @@ _DEFAULT_OPTIONS = (
     cfg.StrOpt(
         "template_image_handler",
         default="downloading",
-        help="How an image becomes a template. Plug-ins can add more ways.",
+        help="How an image becomes a template: downloading, or volume-based-linking, which copies "
+        "nothing where the image is a volume of Cinder's or lies in Ceph. Plug-ins can add more.",
     ),
     cfg.StrOpt(
         "default_ephemeral_format",
@@ -244,7 +246,7 @@ _HTTP_OPTIONS = (
     ),
 )
 
-GLANCE_AUTH = (
+CLOUD_AUTH = (
     "auth_url",
     "username",
     "password",
@@ -257,27 +259,38 @@ GLANCE_AUTH = (
 )
 """By keystoneauth's names, as in nova.conf."""
 
-_GLANCE_OPTIONS = (
-    cfg.StrOpt(
-        "cloud",
-        default="",
-        help="Name of a cloud in clouds.yaml. Without it, without auth_type and without "
-        "endpoint_override the environment rules (OS_CLOUD, OS_AUTH_URL, ...).",
-    ),
-    cfg.StrOpt(
-        "auth_type",
-        default="",
-        help="How to prove who we are, such as password; none asks no Keystone and needs "
-        "endpoint_override.",
-    ),
-    *(
+
+def _cloud_options(service: str, others: str = "") -> tuple[cfg.Opt, ...]:
+    """Where a service is, and who asks; ``others`` tells what rules where nothing is said."""
+    return (
+        cfg.StrOpt("cloud", default="", help=f"Name of a cloud in clouds.yaml. {others}"),
         cfg.StrOpt(
-            name,
+            "auth_type",
             default="",
-            secret=name == "password",
-            help=f"Keystone's {name.replace('_', ' ')}, for auth_type = password.",
-        )
-        for name in GLANCE_AUTH
+            help="How to prove who we are, such as password; none asks no Keystone and needs "
+            f"{service}'s URL.",
+        ),
+        *(
+            cfg.StrOpt(
+                name,
+                default="",
+                secret=name == "password",
+                help=f"Keystone's {name.replace('_', ' ')}, for auth_type = password.",
+            )
+            for name in CLOUD_AUTH
+        ),
+        cfg.StrOpt(
+            "cafile", default="", help="File of the certificates to trust; empty: usual ones."
+        ),
+        cfg.BoolOpt("insecure", default=False, help="Do not verify certificates."),
+    )
+
+
+_GLANCE_OPTIONS = (
+    *_cloud_options(
+        "Glance",
+        "Without it, without auth_type and without endpoint_override the environment rules "
+        "(OS_CLOUD, OS_AUTH_URL, ...).",
     ),
     cfg.StrOpt(
         "endpoint_override",
@@ -285,8 +298,6 @@ _GLANCE_OPTIONS = (
         help="Glance's URL; empty asks Keystone's catalogue.",
     ),
     cfg.StrOpt("region_name", default="", help="Region of the cloud."),
-    cfg.StrOpt("cafile", default="", help="File of the certificates to trust; empty: usual ones."),
-    cfg.BoolOpt("insecure", default=False, help="Do not verify certificates."),
     cfg.IntOpt(
         "num_retries",
         default=3,
@@ -312,6 +323,22 @@ _GLANCE_OPTIONS = (
     ),
 )
 
+_CINDER_OPTIONS = (
+    *_cloud_options("Cinder", "Without it and without auth_type, [glance] says who asks."),
+    cfg.StrOpt(
+        "endpoint_template",
+        default="",
+        help="Cinder's URL, in which %(project_id)s may stand; empty asks Keystone's catalogue.",
+    ),
+    cfg.StrOpt("os_region_name", default="", help="Region of the cloud."),
+    cfg.IntOpt(
+        "http_retries",
+        default=3,
+        min=0,
+        help="How often a question to Cinder that was not answered is asked again.",
+    ),
+)
+
 FLAVOR_OPTIONS = (
     cfg.IntOpt("vcpus", default=1, min=1, help="Virtual processors."),
     cfg.StrOpt("memory", default="512M", help="Memory; a bare number counts MiB."),
@@ -332,6 +359,7 @@ OPTIONS: Mapping[str, Sequence[cfg.Opt]] = {
     COMPUTE: _COMPUTE_OPTIONS,
     HTTP: _HTTP_OPTIONS,
     GLANCE: _GLANCE_OPTIONS,
+    CINDER: _CINDER_OPTIONS,
 }
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from millpond.backends.selection import Selection
 from millpond.config.pools import PoolSettings
+from millpond.model.cloud import CloudAccess
 from millpond.model.flavor import Flavor
 from millpond.model.formats import ImageFormat
-from millpond.model.glance import GlanceAccess
 from millpond.model.signature import SignaturePolicy
 from millpond.model.transfer import Patience
 
@@ -85,7 +85,8 @@ class Settings:
     compute: ComputeSettings
     http: Patience
     image_source: ImageSourceOption
-    glance: GlanceAccess
+    glance: CloudAccess
+    cinder: CloudAccess
     signatures: SignaturePolicy | None
     """None where images of Glance need none."""
     flavors: Mapping[str, Flavor]

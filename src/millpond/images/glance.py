@@ -1,35 +1,32 @@
-"""Glance as the image source; the only module that imports openstack."""
+"""Glance as the image source."""
 
 import hashlib
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import openstack
-from keystoneauth1 import exceptions as keystone
 from openstack.connection import Connection
-from openstack.exceptions import HttpException, NotFoundException, SDKException
+from openstack.exceptions import NotFoundException
 from openstack.image.v2._proxy import Proxy
 from openstack.image.v2.image import Image as Answer
 
 from millpond.errors import (
     CannotResume,
-    FetchFailed,
-    FetchInterrupted,
     ImageNotActive,
     ImageNotFound,
     ImageRefused,
     MillpondError,
 )
 from millpond.images.source import Proof, SignatureCheck, Stream, picked
+from millpond.model.cloud import CloudAccess
 from millpond.model.formats import DiskFormat, ImageFormat
-from millpond.model.glance import GlanceAccess
 from millpond.model.image import Image
 from millpond.model.names import UUID, ImageId
+from millpond.system import cloud
 from millpond.system.http import Reading, begins_at
 
 LOG = logging.getLogger(__name__)
@@ -40,7 +37,7 @@ _CONTAINERS = frozenset({"bare", "ami", "aki", "ari"})
 
 
 class Glance:
-    def __init__(self, access: GlanceAccess, signatures: SignatureCheck | None = None) -> None:
+    def __init__(self, access: CloudAccess, signatures: SignatureCheck | None = None) -> None:
         self._access = access
         self._signatures = signatures
 
@@ -100,28 +97,7 @@ class Glance:
 
     @cached_property
     def _connection(self) -> Connection:
-        access = self._access
-        limits: dict[str, Any] = {
-            "image_connect_retries": access.patience.retries,
-            "image_status_code_retries": access.patience.retries,
-            "api_timeout": access.patience.read_seconds,
-        }
-        if not access.is_stated:
-            return openstack.connect(cloud=access.cloud or None, **limits)
-        stated: dict[str, Any] = {
-            "auth_type": access.auth_type or "password",
-            "auth": dict(access.auth),
-            "image_endpoint_override": access.endpoint_override,
-            "region_name": access.region_name,
-            "cacert": access.cafile,
-        }
-        return openstack.connect(
-            load_yaml_config=False,
-            load_envvars=False,
-            verify=not access.insecure,
-            **limits,
-            **{name: value for name, value in stated.items() if value},
-        )
+        return cloud.connect(self._access, "image")
 
     def _begin_proof(self, image: Image) -> Callable[[], Proof] | None:
         """Who we are for Glance we are for the key manager, too."""
@@ -167,25 +143,8 @@ class Glance:
     def _reading(self, what: str) -> Reading:
         return Reading(shown=what, patience=self._access.patience)
 
-    @contextmanager
-    def _explained(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except (keystone.ConnectFailure, keystone.DiscoveryFailure) as error:
-            raise FetchInterrupted(what, "Glance, or Keystone, cannot be reached") from error
-        except (HttpException, keystone.HttpError) as error:
-            code = (
-                error.http_status if isinstance(error, keystone.HttpError) else error.status_code
-            )
-            raise self._reading(what).refusal(code or 0) from error
-        except (SDKException, keystone.ClientException) as error:
-            reason = f"[glance], clouds.yaml or the environment do not lead there ({_kind(error)})"
-            raise FetchFailed(what, reason) from error
-
-
-def _kind(error: Exception) -> str:
-    """Its text may hold what was sent, the password among it."""
-    return type(error).__name__
+    def _explained(self, what: str) -> AbstractContextManager[None]:
+        return cloud.explained(self._reading(what), "Glance")
 
 
 def _image(answer: Answer) -> Image:

@@ -5,7 +5,6 @@ the module of each format. Nothing here starts a program, and no program may ope
 has not passed.
 """
 
-import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from oslo_utils.imageutils.format_inspector import ALL_FORMATS, FileInspector, S
 
 from millpond.errors import ImageRefused
 from millpond.images import parallels, qcow2, vdi, vhd, vhdx, vmdk
-from millpond.images.container import AGAIN, CUT_OFF, DAMAGED, SECTOR, Container, Objection
+from millpond.images.container import AGAIN, CUT_OFF, DAMAGED, SECTOR, Container, Objection, Read
 from millpond.images.recognition import (
     PACKED_FOR_LINUX,
     PARSER_ERRORS,
@@ -98,6 +97,18 @@ class Inspection:
             self._see(unseen[start : start + HEAD])
         self._unseen = unseen[whole:]
 
+    def look_at(self, read: Read, size: int) -> Finding:
+        """All of it, of an image that is not taken but linked: only what must be seen is read."""
+        while not self._is_settled and self._size < size:
+            chunk = read(self._size, min(HEAD, size - self._size))
+            self._refuse_if(() if chunk else (CUT_OFF,))
+            self.eat(chunk)
+        self._last_sector = read(max(0, size - SECTOR), min(SECTOR, size))
+        self._size = size
+        finding = self.finish(size)
+        self.look_through(read)
+        return finding
+
     def finish(self, size: int) -> Finding:
         """The image has ended and should have had this size."""
         if self._size != size:
@@ -115,15 +126,11 @@ class Inspection:
         whole = -(-self._virtual_size // unit) * unit
         return Finding(format=self._declared.content, virtual_size=whole)
 
-    def look_through(self, descriptor: int) -> None:
-        """The second look, at the complete file: is every place in it that its tables name?"""
+    def look_through(self, read: Read) -> None:
+        """The second look, at the complete image: is every place in it that its tables name?"""
         container = _CONTAINERS.get(self._declared.content)
         if container is None:
             return
-
-        def read(offset: int, length: int) -> bytes:
-            return os.pread(descriptor, length, offset)
-
         try:
             self._refuse_if(container.flaws(read, self._size))
         except struct.error as error:  # a table ends before it should

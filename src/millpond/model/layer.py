@@ -51,7 +51,23 @@ class RbdSource:
         return f"{self.access.pool}/{self.image}{at}"
 
 
-Source = VolumeSource | FileSource | RbdSource
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IscsiSource:
+    """A LUN that QEMU reaches by itself: the host's kernel has no part in it."""
+
+    host: str
+    port: int
+    target: str
+    lun: int
+    initiator: str = ""
+    """Who we say we are; a target may serve nobody else."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.target}/{self.lun}"
+
+
+Source = VolumeSource | FileSource | RbdSource | IscsiSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +75,8 @@ class Layer:
     source: Source
     format: DiskFormat
     """Stated from our record: nothing looks at the bytes to find out (decision 3)."""
+    length: int | None = None
+    """Of bytes that lie at the beginning of something longer, such as a volume of whole GiB."""
 
 
 Chain = tuple[Layer, ...]

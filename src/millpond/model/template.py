@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from millpond.model.formats import DiskFormat
+from millpond.model.layer import FileSource, IscsiSource, Layer, RbdSource
 from millpond.model.names import ImageId
 
 SCHEMA = 1
@@ -11,7 +12,7 @@ SCHEMA = 1
 
 
 class Prepared(StrEnum):
-    """How the template's bytes came into the pool."""
+    """How the template's bytes came into the pool; those of a link did not."""
 
     HARD_LINK = "hard link"
     REFLINK = "reflink"
@@ -19,6 +20,26 @@ class Prepared(StrEnum):
     DOWNLOAD = "download"
     CONVERSION = "conversion"
     FORMATTING = "formatting"
+    LINK = "link"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """Where the bytes of a template are that were not copied. One of the sources is set."""
+
+    location: str
+    """As the image's source names it: cinder://… or rbd://…"""
+    attachment: str = ""
+    """By which Cinder knows that we use its volume."""
+    rbd: RbdSource | None = None
+    iscsi: IscsiSource | None = None
+    file: FileSource | None = None
+
+    @property
+    def source(self) -> RbdSource | IscsiSource | FileSource:
+        found = self.rbd or self.iscsi or self.file
+        assert found is not None  # who makes a link states where it leads
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,4 +57,12 @@ class Template:
     digest: str | None
     """SHA-512 of the template's own bytes; None until a scrub has read a converted one."""
     created: str
+    link: Link | None = None
     schema: int = SCHEMA
+
+    @property
+    def linked_layer(self) -> Layer | None:
+        """What an overlay stands on where no volume of the base pool has the bytes."""
+        if self.link is None:
+            return None
+        return Layer(source=self.link.source, format=self.format, length=self.size)

@@ -15,7 +15,7 @@ class _Versioned(msgspec.Struct):
 
 
 def encode(value: object) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+    return msgspec.json.format(msgspec.json.encode(value, enc_hook=_plain), indent=1) + b"\n"
 
 
 def decode(content: bytes, kind: type[T], path: Path, schema: int) -> T:
@@ -24,6 +24,18 @@ def decode(content: bytes, kind: type[T], path: Path, schema: int) -> T:
         found = msgspec.json.decode(content, type=_Versioned).schema
         if found > schema:
             raise NewerRecord(path, found, schema)
-        return msgspec.json.decode(content, type=kind)
+        return msgspec.json.decode(content, type=kind, dec_hook=_made)
     except msgspec.MsgspecError as error:
         raise DamagedRecord(path, str(error)) from error
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError  # msgspec's word for it
+
+
+def _made(kind: type, value: object) -> Path:
+    if kind is Path:
+        return Path(str(value))
+    raise NotImplementedError

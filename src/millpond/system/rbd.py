@@ -24,6 +24,10 @@ _LIMITS = Limits(memory=4 * GiB)
 """Of addresses: a client has a thread, with its stack and arena, for each OSD that it talks to."""
 
 
+def cluster_id(access: CephAccess) -> str:
+    return _call(access, "ceph", "fsid").strip()
+
+
 def has_snapshot(at: RbdSource, *, protected: bool = False) -> bool:
     """Of an image that may not be there."""
     try:
@@ -62,6 +66,17 @@ def children(at: RbdSource) -> list[str]:
     """The images that were cloned from a snapshot, in any pool."""
     found = _rbd_json(at.access, "children", at.name)
     return [f"{each['pool']}/{each['image']}" for each in found]
+
+
+def clone(origin: RbdSource, new: RbdSource) -> None:
+    """An image that shows what a protected snapshot does, in whatever pool; no data is written."""
+    _rbd(new.access, "clone", origin.name, new.name)
+
+
+def resize(image: RbdSource, size: int) -> None:
+    """Longer or shorter: what lies behind the new end is gone."""
+    words = ("--no-progress", "--allow-shrink", "--size", f"{size}B")
+    _unless(errno.EINVAL, image.access, "resize", *words, image.name)  # it has that size
 
 
 def remove(image: RbdSource) -> None:

@@ -71,7 +71,10 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
         for name in self._store.unfinished():
             if not self._store.is_worked_on(name):
                 with self._store.lock(name):
-                    self._publication.clear(name)
+                    self._clear(name)
+
+    def _clear(self, name: str) -> None:
+        self._publication.clear(name)
 
     def verb(self) -> Verb[ImagePreparation]:
         return self._publication.verb(self._making())

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from millpond.errors import TemplateInUse
 from millpond.images.source import ImageSource
+from millpond.model.cloud import LinkAccess
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId, template_name
@@ -41,6 +42,18 @@ class Workshop:
     watch: Watch = unwatched
     note_use: NoteUse = unnoted
     make_room: MakeRoom = unbounded
+    links: LinkAccess | None = None
+    """By whom a handler links that does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What a handler would do with an image, as far as it is told without doing it."""
+
+    location: str = ""
+    """Where it would be linked; empty where its bytes are brought here."""
+    not_linked: str = ""
+    """Why a handler that links would not."""
 
 
 class BaseTemplateImagehandler(ABC):
@@ -52,6 +65,13 @@ class BaseTemplateImagehandler(ABC):
         self._users = workshop.users
         self._watch = workshop.watch
         self._note_use = workshop.note_use
+
+    @classmethod
+    def outlook(
+        cls, _images: ImageSource, _links: LinkAccess, _image: Image, _format: DiskFormat
+    ) -> Outlook:
+        """How a template would be prepared. Nothing is made, not even a cache."""
+        return Outlook()
 
     @abstractmethod
     def init(self) -> None:

@@ -6,14 +6,14 @@ import stevedore
 from stevedore.exception import NoUniqueMatch
 
 from millpond.errors import BadOption
-from millpond.templates.handler import BaseTemplateImagehandler, Workshop
+from millpond.templates.handler import BaseTemplateImagehandler
 
 
-def load_handler(entry_points: str, name: str, workshop: Workshop) -> BaseTemplateImagehandler:
+def find_handler(entry_points: str, name: str) -> type[BaseTemplateImagehandler]:
     kind = _loaded(entry_points, name)
     if not (isinstance(kind, type) and issubclass(kind, BaseTemplateImagehandler)):
         raise _unusable(name, "is no BaseTemplateImagehandler")
-    return kind(workshop)
+    return kind
 
 
 def _loaded(entry_points: str, name: str) -> Any:

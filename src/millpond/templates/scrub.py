@@ -2,8 +2,6 @@
 
 import hashlib
 import logging
-import os
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -57,9 +55,9 @@ class Scrub:
     def scrub(self, template: Template, progress: Progress = silent) -> Scrubbed:
         """Read without its lock, so that servers are made from it meanwhile: its bytes never
         change. The lock is held for what follows."""
+        if template.link:
+            return Scrubbed(template=template, outcome=Outcome.LINKED)
         try:
-            if not stat.S_ISREG(os.lstat(self._store.cache / template.volume).st_mode):
-                return Scrubbed(template=template, outcome=Outcome.LINKED)
             found = self._digest(template, progress)
         except FileNotFoundError:
             return Scrubbed(template=template, outcome=Outcome.GONE)

@@ -50,9 +50,12 @@ class TemplateStore:
         return self._locks.is_held(f"template:{name}")
 
     def find(self, name: str) -> Template | None:
-        """The template, if its record is valid and its file is as long as the record says."""
+        """The template, if its record is valid and its file is as long as the record says; of a
+        link the record is all there is."""
         try:
             template = self._read(self._record(name))
+            if template.link:
+                return template
             size = (self.cache / name).stat().st_size
         except (FileNotFoundError, DamagedRecord):
             return None

@@ -19,6 +19,15 @@ class MonitorXml(Element, tag="host"):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SliceXml(Element, tag="slice"):
+    """The part of a longer source that is meant."""
+
+    type: str = at("@type", default="storage")
+    offset: int = at("@offset", default=0)
+    size: int = at("@size")
+
+
+@dataclass(frozen=True, kw_only=True)
 class SourceXml(Element, tag="source"):
     """Where a layer's bytes are: by pool and volume, by path, or in the network."""
 
@@ -29,6 +38,8 @@ class SourceXml(Element, tag="source"):
     protocol: str | None = at("@protocol", default=None)
     name: str | None = at("@name", default=None)
     monitors: tuple[MonitorXml, ...] = at("host", default=())
+    slices: tuple[SliceXml, ...] = at("slices/slice", default=())
+    initiator: str | None = at("initiator/iqn/@name", default=None)
     user: str | None = at("auth/@username", default=None)
     secret_type: str | None = at("auth/secret/@type", default=None)
     secret: str | None = at("auth/secret/@uuid", default=None)

@@ -1,13 +1,14 @@
-"""How to reach Glance."""
+"""How to reach services of OpenStack, and who asks."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from millpond.model.layer import CephAccess
 from millpond.model.transfer import Patience
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GlanceAccess:
+class CloudAccess:
     cloud: str
     """Its name in clouds.yaml; empty where the environment says it, or what follows does."""
     auth_type: str
@@ -23,3 +24,18 @@ class GlanceAccess:
     def is_stated(self) -> bool:
         """Here, rather than in clouds.yaml or in the environment."""
         return bool(self.auth_type or self.endpoint_override)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkAccess:
+    """Who links, and by whom."""
+
+    host: str
+    """This one's name, which Cinder shows."""
+    initiator: str
+    """This host's name for iSCSI targets."""
+    owner: Callable[[], str]
+    """Tells our state directory from others on a host of the same name."""
+    cinder: CloudAccess
+    ceph: CephAccess | None
+    """As [libvirt] has it; its pool is of no concern here."""

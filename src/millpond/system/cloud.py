@@ -1,0 +1,57 @@
+"""Services of OpenStack: how to connect to one, and what its errors mean."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import openstack
+from keystoneauth1 import exceptions as keystone
+from openstack.connection import Connection
+from openstack.exceptions import HttpException, SDKException
+
+from millpond.errors import FetchFailed, FetchInterrupted
+from millpond.model.cloud import CloudAccess
+from millpond.system.http import Reading
+
+
+def connect(access: CloudAccess, service: str) -> Connection:
+    """A client of one service, by the SDK's name of it, such as image."""
+    limits: dict[str, Any] = {
+        f"{service}_connect_retries": access.patience.retries,
+        f"{service}_status_code_retries": access.patience.retries,
+        "api_timeout": access.patience.read_seconds,
+    }
+    if not access.is_stated:
+        return openstack.connect(cloud=access.cloud or None, **limits)
+    stated: dict[str, Any] = {
+        "auth_type": access.auth_type or "password",
+        "auth": dict(access.auth),
+        f"{service}_endpoint_override": access.endpoint_override,
+        "region_name": access.region_name,
+        "cacert": access.cafile,
+    }
+    return openstack.connect(
+        load_yaml_config=False,
+        load_envvars=False,
+        verify=not access.insecure,
+        **limits,
+        **{name: value for name, value in stated.items() if value},
+    )
+
+
+@contextmanager
+def explained(reading: Reading, service: str) -> Iterator[None]:
+    """What the SDK and Keystone raise, in our words; ``service`` as people call it."""
+    what = reading.shown
+    try:
+        yield
+    except (keystone.ConnectFailure, keystone.DiscoveryFailure) as error:
+        raise FetchInterrupted(what, f"{service}, or Keystone, cannot be reached") from error
+    except (HttpException, keystone.HttpError) as error:
+        code = error.http_status if isinstance(error, keystone.HttpError) else error.status_code
+        raise reading.refusal(code or 0) from error
+    except (SDKException, keystone.ClientException) as error:
+        kind = type(error).__name__  # its text may hold what was sent, the password among it
+        group = f"[{service.lower()}]"
+        reason = f"{group}, clouds.yaml or the environment do not lead there ({kind})"
+        raise FetchFailed(what, reason) from error

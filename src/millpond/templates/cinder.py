@@ -1,0 +1,93 @@
+"""Cinder: the volumes that images lie in, and our attachments to them."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from openstack.block_storage.v3._proxy import Proxy
+from openstack.exceptions import NotFoundException
+
+from millpond.model.cloud import CloudAccess
+from millpond.system import cloud
+from millpond.system.http import Reading
+
+_READ_ONLY = "ro"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """An attachment, as the volume shows it."""
+
+    id: str
+    host: str
+    place: str
+    """What the host calls it there; ours bear a mark."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CinderVolume:
+    id: str
+    status: str
+    shared: bool
+    """It can be attached more than once at a time."""
+    read_only: bool
+    encrypted: bool
+    held: tuple[Held, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attached:
+    id: str
+    connection: Mapping[str, Any]
+    """How the volume is reached. It may hold a password: not for logs."""
+
+
+class Cinder:
+    def __init__(self, access: CloudAccess) -> None:
+        self._access = access
+
+    def volume(self, id: str) -> CinderVolume | None:
+        with self._explained(f"volume {id} of Cinder"):
+            try:
+                found = self._api.get_volume(id)
+            except NotFoundException:
+                return None
+        return CinderVolume(
+            id=id,
+            status=str(found.status),
+            shared=bool(found.is_multiattach),
+            read_only=str((found.metadata or {}).get("readonly", "")).lower() == "true",
+            encrypted=bool(found.is_encrypted),
+            held=tuple(_held(each) for each in found.attachments or ()),
+        )
+
+    def attach(self, id: str, connector: Mapping[str, Any]) -> Attached:
+        """For no server: its owner may then detach it, and nobody asks Nova."""
+        with self._explained(f"an attachment of volume {id} of Cinder"):
+            made = self._api.create_attachment(id, connector=dict(connector), mode=_READ_ONLY)
+            self._api.complete_attachment(made)
+            return Attached(id=made.id, connection=dict(made.connection_info or {}))
+
+    def detach(self, attachment: str) -> None:
+        """One that is gone already is no error."""
+        with self._explained(f"attachment {attachment} of Cinder"):
+            self._api.delete_attachment(attachment, ignore_missing=True)
+
+    @cached_property
+    def _api(self) -> Proxy:
+        api = cloud.connect(self._access, "block_storage").block_storage
+        assert isinstance(api, Proxy)  # version 2 is gone since 2021
+        return api
+
+    def _explained(self, what: str) -> AbstractContextManager[None]:
+        return cloud.explained(Reading(shown=what, patience=self._access.patience), "Cinder")
+
+
+def _held(answer: Mapping[str, Any]) -> Held:
+    return Held(
+        id=str(answer["attachment_id"]),
+        host=str(answer.get("host_name") or ""),
+        place=str(answer.get("device") or ""),
+    )

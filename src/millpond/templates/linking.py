@@ -1,0 +1,231 @@
+"""Templates that are not copied: an image that is a volume of Cinder's, or lies in Ceph, is read
+where it is; anything else is downloaded."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from millpond.errors import ImageRefused, MillpondError, NotFound
+from millpond.images.inspection import Inspection
+from millpond.images.source import ImageSource
+from millpond.model.cloud import LinkAccess
+from millpond.model.formats import DiskFormat
+from millpond.model.image import Image
+from millpond.model.names import template_name
+from millpond.model.sizes import format_size
+from millpond.model.template import Link, Prepared, Template
+from millpond.records import journal
+from millpond.records.journal import Step, Verb, deed, nothing
+from millpond.system import qemu_img
+from millpond.system.files import Progress
+from millpond.templates.connections import NotLinkable
+from millpond.templates.downloading import DownloadingTemplateImagehandler
+from millpond.templates.handler import Outlook, Workshop
+from millpond.templates.places import Place, Places
+from millpond.templates.publication import WorkspaceJournal
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linking:
+    """A template on its way to be a link."""
+
+    image: Image
+    format: DiskFormat
+    location: str
+    place: Place
+    link: Link | None = None
+
+    @property
+    def name(self) -> str:
+        return template_name(self.image.id, self.format)
+
+    def described(self, pool: str) -> Template:
+        return Template(
+            image=self.image.id,
+            image_digest=self.image.digest,
+            pool=pool,
+            volume=self.name,
+            format=self.format,
+            virtual_size=self.image.virtual_size,
+            size=self.image.size,
+            prepared=Prepared.LINK,
+            digest=None,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            link=self.link,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unlinking:
+    """A linked template on its way out."""
+
+    name: str
+    place: Place
+
+
+class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
+    def __init__(self, workshop: Workshop) -> None:
+        super().__init__(workshop)
+        assert workshop.links is not None  # whoever starts us says by whom to link
+        self._places = Places(workshop.links)
+
+    def init(self) -> None:
+        """Undo what was interrupted; make links again that lead nowhere, or drop them."""
+        super().init()
+        for template in list(self._store.all()):
+            if template.link:
+                with self._store.lock(template.volume):
+                    self._revive(template.volume)
+
+    @classmethod
+    def outlook(
+        cls, images: ImageSource, links: LinkAccess, image: Image, format: DiskFormat
+    ) -> Outlook:
+        try:
+            location, _ = _linkable(images.locations(image), Places(links), image, format)
+        except NotLinkable as reason:
+            return Outlook(not_linked=str(reason))
+        return Outlook(location=location)
+
+    def linking(self) -> Verb[Linking]:
+        return Verb(
+            "link",
+            (
+                Step("look", deed(lambda wanted: wanted.place.look())),
+                Step("attach", self._attach, self._detach),
+                Step("inspect", deed(self._inspect)),
+                Step("record", deed(self._record)),
+            ),
+            finished=nothing,
+            undone=nothing,
+        )
+
+    def unlinking(self) -> Verb[Unlinking]:
+        return Verb(
+            "unlink",
+            (
+                Step("record", deed(lambda going: self._store.forget(going.name))),
+                Step("detach", deed(self._detach)),
+            ),
+            finished=nothing,
+            undone=nothing,
+            resumes=True,
+        )
+
+    def _prepare(self, image: Image, format: DiskFormat, progress: Progress) -> Template:
+        name = template_name(image.id, format)
+        self._let_go_of_strays(name)
+        try:
+            location, place = self._linkable(image, format)
+            wanted = Linking(image=image, format=format, location=location, place=place)
+            journal.run(self.linking(), wanted, WorkspaceJournal(self._store), self._watch)
+        except NotLinkable as reason:
+            LOG.warning("image %s is downloaded, not linked: %s", image.name, reason)
+            return super()._prepare(image, format, progress)
+        LOG.info("linked template %s of image %s to %s", name, image.id, location)
+        progress(image.size)
+        template = self._store.find(name)
+        assert template is not None  # its record was just written, and the lock is held
+        return template
+
+    def _drop(self, name: str) -> None:
+        template = self._store.find(name)
+        if template is None or template.link is None:
+            super()._drop(name)
+            return
+        place = self._places.at(template.link.location)
+        place.has(template.link)  # if nobody answers there, nothing is begun
+        self._note(name, template.link.location)
+        going = Unlinking(name=name, place=place)
+        journal.run(self.unlinking(), going, WorkspaceJournal(self._store), self._watch)
+
+    def _clear(self, name: str) -> None:
+        self._let_go_of_strays(name)
+        super()._clear(name)
+
+    def _linkable(self, image: Image, format: DiskFormat) -> tuple[str, Place]:
+        if (self._store.cache / template_name(image.id, format)).exists():
+            raise NotLinkable("a file of it is in the cache")
+        return _linkable(self._images.locations(image), self._places, image, format)
+
+    def _attach(self, wanted: Linking) -> Linking:
+        self._note(wanted.name, wanted.location)
+        return replace(wanted, link=wanted.place.link(wanted.name))
+
+    def _detach(self, held: Linking | Unlinking) -> None:
+        held.place.unlink(held.name)
+
+    def _inspect(self, wanted: Linking) -> None:
+        """As strictly as what is downloaded, but only what must be seen is read (B46)."""
+        image, layer = wanted.image, wanted.described(self._store.pool.name).linked_layer
+        assert layer is not None  # attach made the link
+        window = self._store.workspace(wanted.name) / "seen"
+
+        def read(offset: int, length: int) -> bytes:
+            return qemu_img.read(layer, offset, length, window)
+
+        finding = Inspection(image.format, image.name).look_at(read, image.size)
+        if finding.virtual_size != image.virtual_size:
+            found, said = format_size(finding.virtual_size), format_size(image.virtual_size)
+            reason = f"it holds a disk of {found}, and its source says {said}"
+            raise ImageRefused(image.name, reason, "upload it to its source again")
+
+    def _record(self, wanted: Linking) -> None:
+        self._store.put(wanted.described(self._store.pool.name))
+
+    def _revive(self, name: str) -> None:
+        """One whose place does not answer now stays as it is."""
+        template = self._store.find(name)
+        if template is None or template.link is None:
+            return
+        try:
+            place = self._places.at(template.link.location)
+            if not place.has(template.link):
+                place.look()
+                self._store.put(replace(template, link=place.link(name)))
+                LOG.info("linked template %s again", name)
+        except (NotFound, NotLinkable) as error:
+            self._give_up(template, str(error))
+        except MillpondError as error:
+            LOG.warning("whether template %s is still linked is not known: %s", name, error)
+
+    def _give_up(self, template: Template, reason: str) -> None:
+        if users := self._users(template.volume):
+            LOG.error("template %s, which %s use, is lost: %s", template.volume, users, reason)
+            return
+        self._store.forget(template.volume)
+        LOG.info("dropped the link of template %s: %s", template.volume, reason)
+
+    def _let_go_of_strays(self, name: str) -> None:
+        """What an interrupted attempt holds, but what the template's record names."""
+        for location in self._noted(name):
+            template = self._store.find(name)
+            kept = template.link.attachment if template and template.link else ""
+            self._places.at(location).unlink(name, kept)
+
+    def _note(self, name: str, location: str) -> None:
+        """So that whoever comes after a crash knows where we may hold something."""
+        self._store.write(self._store.workspace(name) / "location", location.encode())
+
+    def _noted(self, name: str) -> Iterator[str]:
+        path = self._store.workspace(name) / "location"
+        if path.exists():
+            yield path.read_text()
+
+
+def _linkable(
+    locations: Sequence[str], places: Places, image: Image, format: DiskFormat
+) -> tuple[str, Place]:
+    """The first location that can be linked, by what is known without asking there."""
+    if image.format.content is not format:
+        raise NotLinkable(f"it is {image.format}, and disks are made from {format} here")
+    reasons = []
+    for location in locations:
+        try:
+            return location, places.at(location)
+        except NotLinkable as reason:
+            reasons.append(str(reason))
+    raise NotLinkable("; ".join(reasons) or "its source does not say where it lies")
