@@ -35,6 +35,8 @@ from tests.support.waiting import wait_for
 
 GiB = 1024**3
 
+pytestmark = pytest.mark.timeout(300)  # a dozen commands each, on a machine that may be busy
+
 
 @pytest.fixture(autouse=True)
 def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
