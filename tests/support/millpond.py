@@ -13,6 +13,7 @@ from millpond.engine import Engine
 from millpond.model.formats import Backend
 from millpond.model.names import ServerId
 from millpond.model.server import Server
+from tests.support import forked
 from tests.support.guests import MicroGuest
 from tests.support.waiting import wait_for
 
@@ -69,14 +70,7 @@ class Millpond:
 
     def run(self, *words: object, seconds: float = 100) -> subprocess.CompletedProcess[str]:
         """The command in a process of its own, as a person would type it into a pipe."""
-        return subprocess.run(
-            [str(COMMAND), "--config-file", str(self.config), *map(str, words)],
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        return forked.command(["--config-file", str(self.config), *map(str, words)], seconds)
 
     def ok(self, *words: object) -> str:
         done = self.run(*words)
