@@ -137,10 +137,13 @@ class Cache:
     def has(self, image: ImageId, format: DiskFormat, backend: Backend) -> bool:
         """Whether what disks are made from is there."""
         name = template_name(image, format)
-        if backend is Backend.RBD:
-            access = self._ceph()
-            return bool(access and is_complete(access, name))
-        return any(each.volume == name for each in self.all())
+        found = next((each for each in self.all() if each.volume == name), None)
+        if backend is not Backend.RBD:
+            return found is not None
+        if found and found.link and found.format is DiskFormat.RAW:
+            return True  # in the same cluster disks are cloned from what it leads to
+        access = self._ceph()
+        return bool(access and is_complete(access, name))
 
     def outlook(self, image: Image, format: DiskFormat) -> Outlook:
         """How a template would be prepared."""
