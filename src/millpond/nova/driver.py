@@ -142,7 +142,8 @@ class MillpondDriver(LibvirtDriver):
             image = self.engine.images.describe(ImageId(image_id))
             wanted = list(precache.wanted(image, None, self.engine.settings.libvirt.selection))
             known = {each.volume for each in self.engine.cache.all()}
-            fetched = precache.fetch(self.engine.cache.templates, wanted, 1)
+            host = self.engine.host
+            fetched = precache.fetch(host.templates, host.backends, wanted, 1)
         return any(each.volume not in known for each in fetched)
 
     def manage_image_cache(self, context: Any, all_instances: Any) -> None:

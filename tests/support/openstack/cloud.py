@@ -3,7 +3,6 @@
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Self
 
 from openstack.connection import Connection
 
@@ -19,13 +18,14 @@ from tests.support.openstack.nova import Backbone, NovaApi, NovaCompute, NovaDae
 from tests.support.openstack.placement import Placement
 from tests.support.openstack.rabbitmq import RabbitMq
 from tests.support.openstack.service import Service
+from tests.support.running import Running
 from tests.support.waiting import wait_for
 
 # Ten seconds by itself; the machine may be busy.
 _COMPUTE_SECONDS = 180
 
 
-class Cloud:
+class Cloud(Running):
     """Everything but nova-compute runs after start(); that one is configured by each test."""
 
     def __init__(self, directory: Path, libvirtd: PrivateLibvirtd) -> None:
@@ -62,18 +62,6 @@ class Cloud:
         self.compute = NovaCompute(libvirtd, self._backbone, directory / "compute")
         self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self._stack.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.compute.kill()
-        self._stack.close()
-
     def start(self) -> None:
         self._stack.enter_context(self._nfs)
         self._nfs.offer_to(self._libvirtd)
@@ -89,6 +77,10 @@ class Cloud:
         )
         self._start_all(self.placement, self.glance, self.cinder, self._neutron, self._nova)
         self._start_all(self._conductor, self._scheduler)
+
+    def close(self) -> None:
+        self.compute.kill()
+        self._stack.close()
 
     def offer_image(self, path: Path, disk_format: str) -> str:
         """The id of an image that every user may take."""
