@@ -1,6 +1,7 @@
 """A whole small cloud: Keystone, Placement, Glance, Neutron and Nova with one host."""
 
 import contextlib
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -121,22 +122,28 @@ class Cloud(Running):
         """Start the scheduler anew with these settings besides its own."""
         self._nova.configure(extra)
         self._scheduler.stop()
-        self._scheduler.start()
+        with self._awaiting("nova-scheduler"):
+            self._scheduler.start()
 
     def start_compute(self, *program: object, **variables: object) -> None:
         """And wait until the scheduler may choose it."""
-        before = self._last_seen()
-        self.compute.start(*program, **variables)
-
-        def is_up() -> bool:
-            return self.compute.is_running() and self._last_seen() != before
-
-        wait_for(is_up, _COMPUTE_SECONDS)
+        with self._awaiting("nova-compute"):
+            self.compute.start(*program, **variables)
         self._nova.discover_hosts()
 
-    def _last_seen(self) -> str | None:
-        """When nova-compute reported for the last time."""
-        services = self.keystone.admin().compute.services(binary="nova-compute")
+    @contextlib.contextmanager
+    def _awaiting(self, service: str) -> Iterator[None]:
+        """After the block, wait until the service has reported since."""
+        before = self._last_seen(service)
+        yield
+        wait_for(lambda: self._has_reported(service, before), _COMPUTE_SECONDS)
+
+    def _has_reported(self, service: str, before: str | None) -> bool:
+        self.compute.refuse_if_ended()
+        return self._last_seen(service) != before
+
+    def _last_seen(self, service: str) -> str | None:
+        services = self.keystone.admin().compute.services(binary=service)
         return next((each.updated_at for each in services), None)
 
     def _start_all(self, *services: Service) -> None:

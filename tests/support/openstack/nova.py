@@ -47,6 +47,10 @@ class Backbone:
             **{section: dict(credentials) for section in asked},
             "service_user": {**credentials, "send_service_user_token": True},
             "keystone_authtoken": self.keystone.authtoken(),
+            "conductor": {"workers": 1},
+            "scheduler": {"workers": 1},
+            # Or whatever ends a server while the scheduler restarts fails for lack of its queue.
+            "filter_scheduler": {"track_instance_changes": False},
             "key_manager": {"backend": "nova.keymgr.conf_key_mgr.ConfKeyManager"},
         }
 
@@ -131,11 +135,10 @@ class NovaCompute:
         assert self._daemon is not None
         return self._daemon.pid
 
-    def is_running(self) -> bool:
-        """Raises its last words if it has ended by itself."""
+    def refuse_if_ended(self) -> None:
+        """Raise its last words if it has ended by itself."""
         if self._daemon and not self._daemon.is_alive:
             raise RuntimeError(f"nova-compute ended: {self.log.read_text()[-5000:]}")
-        return self._daemon is not None
 
     def configure(self, extra: Sections) -> None:
         """Anew, for the next start."""
