@@ -76,6 +76,11 @@ class BaseTemplateImagehandler(ABC):
     def init(self) -> None:
         """Prepare again what a restart has undone."""
 
+    def reach(self, _template: Template) -> None:
+        """See to it that this host reaches the bytes of a template that is a device or a file of
+        somebody else's: a disk that stands on it is about to be used."""
+        return
+
     def fetch_image(
         self, image: Image, format: DiskFormat, progress: Progress = silent
     ) -> Template:

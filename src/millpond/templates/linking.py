@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from millpond.errors import ImageRefused, MillpondError, NotFound
+from millpond.errors import ImageRefused, MillpondError, NotFound, VolumeNotConnected
 from millpond.images.inspection import Inspection
 from millpond.images.source import ImageSource
 from millpond.model.cloud import LinkAccess
@@ -80,6 +80,11 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
                 with self._store.lock(template.volume):
                     self._revive(template.volume)
 
+    def reach(self, template: Template) -> None:
+        if template.link and not self._places.at(template.link.location).leads(template.link):
+            with self._store.lock(template.volume):
+                self._revive(template.volume)
+
     @classmethod
     def outlook(
         cls, images: ImageSource, links: LinkAccess, image: Image, format: DiskFormat
@@ -97,6 +102,7 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
                 Step("look", deed(lambda wanted: wanted.place.look())),
                 Step("attach", self._attach, self._detach),
                 Step("inspect", deed(self._inspect)),
+                Step("enter", self._enter),
                 Step("record", deed(self._record)),
             ),
             finished=nothing,
@@ -122,7 +128,7 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
             location, place = self._linkable(image, format)
             wanted = Linking(image=image, format=format, location=location, place=place)
             journal.run(self.linking(), wanted, WorkspaceJournal(self._store), self._watch)
-        except NotLinkable as reason:
+        except (NotLinkable, VolumeNotConnected) as reason:
             LOG.warning("image %s is downloaded, not linked: %s", image.name, reason)
             return super()._prepare(image, format, progress)
         LOG.info("linked template %s of image %s to %s", name, image.id, location)
@@ -156,7 +162,17 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         return replace(wanted, link=wanted.place.link(wanted.name))
 
     def _detach(self, held: Linking | Unlinking) -> None:
+        listed = (self._store.cache / held.name).is_symlink()
         held.place.unlink(held.name)
+        if listed:
+            self._store.pool.refresh()
+
+    def _enter(self, wanted: Linking) -> Linking:
+        assert wanted.link is not None  # attach made it
+        link = wanted.place.enter(wanted.name, wanted.link)
+        if link.file:
+            self._store.pool.refresh()
+        return replace(wanted, link=link)
 
     def _inspect(self, wanted: Linking) -> None:
         """As strictly as what is downloaded, but only what must be seen is read (B46)."""
@@ -185,8 +201,12 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
             place = self._places.at(template.link.location)
             if not place.has(template.link):
                 place.look()
-                self._store.put(replace(template, link=place.link(name)))
+                link = place.enter(name, place.link(name))
+                self._store.put(replace(template, link=link))
                 LOG.info("linked template %s again", name)
+            elif not place.leads(template.link):
+                place.enter(name, place.connect(name, template.link))
+                LOG.info("connected the volume of template %s again", name)
         except (NotFound, NotLinkable) as error:
             self._give_up(template, str(error))
         except MillpondError as error:
@@ -196,6 +216,8 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         if users := self._users(template.volume):
             LOG.error("template %s, which %s use, is lost: %s", template.volume, users, reason)
             return
+        if template.link and template.link.file:
+            self._store.remove_file(template.volume)
         self._store.forget(template.volume)
         LOG.info("dropped the link of template %s: %s", template.volume, reason)
 
