@@ -38,7 +38,7 @@ test-ceph: setup guests ## RBD, on a Ceph cluster of its own
 	@tools/setup ceph-packages
 	$(AS_ROOT) env MILLPOND_TEST_FULL=1 $(PYTHON) -m pytest --durations=10 tests/ceph $(PYTEST_ARGS)
 
-test-services: setup guests ## Glance, Cinder and an iSCSI target, the real ones
+test-services: setup guests ## Glance, Cinder, Barbican and an iSCSI target, the real ones
 	@tools/setup ceph-packages openstack-packages
 	$(AS_ROOT) env MILLPOND_TEST_FULL=1 $(PYTHON) -m pytest --durations=10 tests/services $(PYTEST_ARGS)
 

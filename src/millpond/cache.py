@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import stevedore
 
 from millpond.backends.rbd_storage import RbdStorage, is_complete
 from millpond.compute.template_uses import TemplateUses
-from millpond.config import Settings
+from millpond.config import HANDLERS, Settings
 from millpond.errors import ImageNotFound, TemplateNotFound
 from millpond.images.source import Library
 from millpond.model.cloud import LinkAccess
@@ -31,6 +28,7 @@ from millpond.templates.blank import BlankTemplates
 from millpond.templates.cache_manager import ImageCacheManager, Surroundings
 from millpond.templates.handler import BaseTemplateImagehandler, Outlook, Workshop
 from millpond.templates.marks import Marks
+from millpond.templates.plugins import find_handler
 from millpond.templates.publication import Publication
 from millpond.templates.scrub import Scrub
 from millpond.templates.store import TemplateStore
@@ -187,11 +185,7 @@ class Cache:
 
     @cached_property
     def _handler(self) -> type[BaseTemplateImagehandler]:
-        manager: Any = stevedore.DriverManager(
-            "millpond.template_handlers", self.settings.template_image_handler
-        )
-        found: type[BaseTemplateImagehandler] = manager.driver
-        return found
+        return find_handler(HANDLERS, self.settings.template_image_handler)
 
     def _make_room(self, needed: int) -> None:
         self.manager.make_room(self.rules, needed)

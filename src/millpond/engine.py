@@ -30,7 +30,7 @@ from millpond.errors import (
     Unsupported,
 )
 from millpond.images.catalogue import Catalogue
-from millpond.images.source import Library
+from millpond.images.source import Library, SignatureCheck
 from millpond.model.formats import Backend
 from millpond.model.image import Image
 from millpond.model.layer import CephAccess
@@ -90,10 +90,24 @@ class Engine:
             "millpond.image_sources",
             self.settings.image_source,
             invoke_on_load=True,
-            invoke_args=(self.settings.glance,),
+            invoke_args=(self.settings.glance, self._signatures),
         )
         source: Library = manager.driver
         return source
+
+    @property
+    def _signatures(self) -> SignatureCheck | None:
+        """What it needs is installed only where signatures are asked for."""
+        if self.settings.signatures is None:
+            return None
+        manager: Any = stevedore.DriverManager(
+            "millpond.image_signatures",
+            "castellan",
+            invoke_on_load=True,
+            invoke_args=(self.settings.signatures,),
+        )
+        check: SignatureCheck = manager.driver
+        return check
 
     @cached_property
     def libvirtd(self) -> Libvirtd:

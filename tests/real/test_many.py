@@ -2,7 +2,6 @@
 
 import statistics
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -21,6 +20,7 @@ from tests.support.glance_pages import (
 )
 from tests.support.loopback import ADDRESS
 from tests.support.millpond import converted
+from tests.support.pace import floor, timed
 from tests.support.web import Answer, serving
 
 SERVERS = 100
@@ -28,19 +28,20 @@ AT_A_TIME = 16
 
 
 class Looker:
-    """Another process that lists servers again and again, and how long each answer took."""
+    """Another process that lists servers again and again, and how long each answer took; in turns
+    with one that does nothing."""
 
     def __init__(self, millpond):
         self._millpond = millpond
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look)
         self.answers = []
+        self.floors = []
 
     def _look(self):
         while not self._stop.is_set():
-            before = time.monotonic()
-            self._millpond.ok("server", "list")
-            self.answers.append(time.monotonic() - before)
+            self.floors.append(floor())
+            self.answers.append(timed(lambda: self._millpond.ok("server", "list")))
             self._stop.wait(0.5)
 
     def __enter__(self):
@@ -76,7 +77,7 @@ def test_a_hundred_servers_come_and_go_sixteen_at_a_time(millpond, guest, connec
         list(pool.map(come_and_go, range(SERVERS)))
     print("seconds for an answer:", [round(each, 2) for each in sorted(looker.answers)])
     assert len(looker.answers) > 10
-    assert statistics.median(looker.answers) < 1.0  # the machine may have other things to do, too
+    assert statistics.median(looker.answers) < 4 * statistics.median(looker.floors)
 
     assert connection.listAllDomains() == []
     assert connection.storagePoolLookupByName("nova-disks-pool").listVolumes() == []

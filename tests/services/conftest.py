@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.ceph import Ceph
+from tests.support.openstack.barbican import Barbican
 from tests.support.openstack.cinder import Cinder
 from tests.support.openstack.environment import reason_to_skip
 from tests.support.openstack.glance import Glance
@@ -42,6 +43,12 @@ def cinder(services_directory: Path, ceph: Ceph, nfs_export: NfsExport) -> Itera
 def glance(services_directory: Path) -> Iterator[Glance]:
     """Files alone: it is there in three seconds."""
     with Glance(services_directory / "glance") as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def barbican(services_directory: Path) -> Iterator[Barbican]:
+    with Barbican(services_directory / "barbican") as service:
         yield service
 
 

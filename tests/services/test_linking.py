@@ -14,7 +14,10 @@ import pytest
 from lxml import etree
 
 from millpond.model.formats import DiskFormat
+from millpond.model.template import Link
 from millpond.records.journal import Moment
+from millpond.templates.connections import connected
+from millpond.templates.linking import Linking
 from tests.ceph.conftest import make_secret, rbd_options
 from tests.support.ceph import Ceph, RbdPool
 from tests.support.guests import MicroGuest
@@ -26,6 +29,7 @@ from tests.support.openstack import cinder as volume_types
 from tests.support.openstack import glance as stores
 from tests.support.openstack.cinder import Cinder
 from tests.support.openstack.glance import Glance
+from tests.support.openstack.iscsi import IscsiTarget
 from tests.support.openstack.nfs import NfsExport
 
 GiB = 1024**3
@@ -434,3 +438,36 @@ def test_killed_while_it_lets_go_the_next_one_does(
     assert left(cloud) == []
     cloud.millpond.ok("cache", "fetch", "linked")
     assert len(cloud.cinder.attachments(volume)) == 1
+
+
+def test_qemu_reaches_a_lun_by_itself(
+    millpond: Millpond, iscsi_target: IscsiTarget, micro_guest: MicroGuest, workdir: Path
+) -> None:
+    """What Cinder would say of a volume that a target offers; no kernel has a part in it."""
+    millpond.ok("image", "add", micro_guest.path, "--name", "guest")
+    millpond.configure("images_type_mapping = raw:qcow2")
+    engine = millpond.engine()
+    image = engine.images.get("guest")
+    nowhere: Any = None
+    offered = workdir / "lun"
+    offered.write_bytes(micro_guest.path.read_bytes() + b"BEHIND" * MiB)
+    with iscsi_target.offer(offered) as url:
+        _, _, portal, target, lun = url.split("/")
+        connection = {
+            "driver_volume_type": "iscsi",
+            "target_portal": portal,
+            "target_iqn": target,
+            "target_lun": lun,
+        }
+        link = connected(Link(location="cinder://made/by-hand"), connection, None, "iqn.x:pond")
+        linked = Linking(image=image, format=DiskFormat.RAW, location="", place=nowhere, link=link)
+        engine.cache.store.put(linked.described(engine.pool_plan.base.name))
+        words = ("--image", "guest", "--memory", "32M", "--network", "none", "--disk", "16M")
+        made = millpond.json("server", "create", "a", *words)
+        assert micro_guest.marker in millpond.wait_for_console(made["id"], "READY")
+        millpond.ok("server", "snapshot", "a", "saved", "--format", "raw")  # while it runs
+        millpond.ok("server", "stop", "a", "--force")
+        saved = workdir / "saved"
+        millpond.ok("image", "save", "saved", saved)
+        assert b"BEHIND" not in saved.read_bytes()
+        millpond.ok("server", "delete", "a")

@@ -187,6 +187,33 @@ def test_glance_is_in_one_place(write: Write) -> None:
     assert list(found) == ["[glance] cloud"]
 
 
+SIGNED = "[DEFAULT]\nimage_source = glance\n[glance]\n"
+IDS = "default_trusted_certificate_ids = a, b\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "trusted"),
+    [
+        ("", None),
+        (IDS, None),
+        ("verify_glance_signatures = true\n", ()),
+        (f"verify_glance_signatures = true\n{IDS}", ()),
+        (f"enable_certificate_validation = true\n{IDS}", ("a", "b")),
+        ("enable_certificate_validation = true\n", None),
+    ],
+)
+def test_signatures_are_asked_for_as_in_nova_conf(
+    write: Write, said: str, trusted: tuple[str, ...] | None
+) -> None:
+    settings = loaded(write(SIGNED + said))
+    assert (settings.signatures and settings.signatures.trusted) == trusted
+
+
+def test_certificates_are_not_validated_against_none(write: Write) -> None:
+    both = "verify_glance_signatures = true\nenable_certificate_validation = true\n"
+    assert list(problems(write(SIGNED + both))) == ["[glance] default_trusted_certificate_ids"]
+
+
 def test_b17_a_disks_name_chooses_its_pool_the_most_exact_first(write: Write) -> None:
     pools = loaded(
         write("""
@@ -333,7 +360,8 @@ def test_b9_a_backend_that_is_named_must_be_configured(
 def test_b40_an_unknown_handler_is_refused_and_the_choices_are_listed(write: Write) -> None:
     found = problems(write("[DEFAULT]\ntemplate_image_handler = magic\n"))
     assert found == {
-        "[DEFAULT] template_image_handler": "there is no handler 'magic' (handlers: downloading)"
+        "[DEFAULT] template_image_handler": "there is no handler 'magic' "
+        "(handlers: downloading, volume-based-linking)"
     }
 
 
@@ -468,6 +496,13 @@ def test_a_nova_conf_is_read_without_a_word_about_what_is_novas(write: Write) ->
     path = write(NOVA_CONF, "nova.conf")
     assert loaded(path).libvirt.virt_type is VirtTypeOption.QEMU
     assert list(config.unread(config.read([path]))) == []
+
+
+def test_the_sections_of_the_key_manager_are_read(write: Write) -> None:
+    path = write("[barbican]\nbarbican_endpoint = http://b/\n[DEFAULT]\ncompute_driver = a\n")
+    assert list(config.unread(config.read([path]))) == [
+        f"[DEFAULT] compute_driver in {path} is not read"
+    ]
 
 
 def test_what_nothing_reads_is_noted_in_a_file_of_ours(write: Write) -> None:

@@ -25,6 +25,7 @@ from tests.support.glance_pages import (
     offer_versions,
 )
 from tests.support.image_files import MiB, raw_file
+from tests.support.keystone_pages import AUTH, TOKENS, offer_keystone
 from tests.support.loopback import ADDRESS
 from tests.support.web import Answer, Web, serving
 
@@ -80,23 +81,8 @@ def test_clouds_yaml_leads_there(
 
 def test_keystone_leads_there(web: Web, source: Glance, content: bytes) -> None:
     """What [glance] says of a user reaches Keystone; its catalogue says where Glance is."""
-    link = {"rel": "self", "href": web.url("/identity/v3/")}
-    version = {"id": "v3.14", "status": "stable", "links": [link]}
-    web.offer("/identity/v3", json.dumps({"version": version}).encode())
-    endpoint = {"interface": "public", "region": "north", "region_id": "north", "url": web.url("")}
-    service = {"type": "image", "name": "glance", "endpoints": [endpoint]}
-    token = {"token": {"catalog": [service], "expires_at": "2099-01-01T00:00:00Z", "methods": []}}
-    known = Answer(headers=(("X-Subject-Token", "a-token"),))
-    web.offer("/identity/v3/auth/tokens", json.dumps(token).encode(), usual=known)
+    auth = AUTH | {"auth_url": offer_keystone(web, image=web.url(""))}
     offer_description(web, content)
-    auth = {
-        "auth_url": web.url("/identity/v3"),
-        "username": "millpond",
-        "password": "secret",
-        "project_name": "service",
-        "user_domain_name": "Default",
-        "project_domain_name": "Default",
-    }
     access = replace(ACCESS, auth_type="password", auth=auth, region_name="north")
 
     assert Glance(access).describe(ImageId(ID)) == source.describe(ImageId(ID))
@@ -104,7 +90,7 @@ def test_keystone_leads_there(web: Web, source: Glance, content: bytes) -> None:
     said = json.loads(web.posted[0])["auth"]
     assert said["identity"]["password"]["user"]["name"] == "millpond"
     assert said["scope"]["project"] == {"name": "service", "domain": {"name": "Default"}}
-    web.offer("/identity/v3/auth/tokens", b"", usual=Answer(status=401))
+    web.offer(TOKENS, b"", usual=Answer(status=401))
     with pytest.raises(FetchFailed, match="its server answers 401") as raised:
         Glance(access).describe(ImageId(ID))
     assert "secret" not in str(raised.value)

@@ -119,7 +119,8 @@ def _log(verbose: int) -> None:
     logging.getLogger("millpond").setLevel(level)
     # It logs whole URLs, in which there may be credentials.
     logging.getLogger("urllib3").setLevel(logging.WARNING)
-    # It logs what it also raises, and we say that ourselves.
-    logging.getLogger("oslo_utils.imageutils").setLevel(logging.CRITICAL)
+    # They log what they also raise, and we say that ourselves.
+    for name in ("oslo_utils.imageutils", "castellan"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     if verbose > 1:
         logging.getLogger().setLevel(logging.DEBUG)

@@ -4,6 +4,7 @@ from millpond.config.checking import load, own_settings, settings_from
 from millpond.config.files import DEFAULT_FILE, files_of, read
 from millpond.config.listing import ShownOption, sample, shown
 from millpond.config.options import list_opts, register
+from millpond.config.parsing import HANDLERS
 from millpond.config.pools import DirectoryPool, PoolSettings
 from millpond.config.settings import (
     ComputeSettings,
@@ -19,6 +20,7 @@ from millpond.config.unread import unread
 
 __all__ = [
     "DEFAULT_FILE",
+    "HANDLERS",
     "ComputeSettings",
     "DirectoryPool",
     "ImageCacheSettings",

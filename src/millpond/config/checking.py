@@ -65,6 +65,7 @@ def own_settings(conf: cfg.ConfigOpts) -> Settings:
             "by itself Millpond makes no disks outside of storage pools",
             "leave it out; only under Nova can it be off",
         )
+    clouds.check_signatures(reader, settings)
     reader.raise_problems()
     return settings
 
@@ -96,6 +97,7 @@ def _settings(reader: Reader) -> Settings:
         ),
         glance=glance,
         cinder=clouds.cinder(reader, glance),
+        signatures=clouds.signatures(reader),
         flavors=_flavors(reader),
     )
 

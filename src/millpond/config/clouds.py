@@ -1,11 +1,14 @@
-"""[http], [glance] and [cinder]: where services are, who asks, and how patiently."""
+"""[http], [glance] and [cinder]: where services are, who asks, how patiently, whom to trust."""
 
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 
 from millpond.config.options import CINDER, CLOUD_AUTH, GLANCE, HTTP
 from millpond.config.parsing import parse_text
 from millpond.config.reader import Reader
+from millpond.config.settings import ImageSourceOption, Settings
 from millpond.model.cloud import CloudAccess
+from millpond.model.signature import SignaturePolicy
 from millpond.model.transfer import Patience
 
 
@@ -65,3 +68,31 @@ def patience(reader: Reader, group: str, retries: str) -> Patience:
         read_seconds=reader.take(HTTP, "read_timeout", int, 1),
         retries=reader.take(group, retries, int, 0),
     )
+
+
+def signatures(reader: Reader) -> SignaturePolicy | None:
+    """As Nova reads them: ids count where they are asked for, and then they are enough."""
+    validates = reader.take(GLANCE, "enable_certificate_validation", bool, False)
+    ids = reader.take(GLANCE, "default_trusted_certificate_ids", tuple, ())
+    verifies = reader.take(GLANCE, "verify_glance_signatures", bool, False)
+    if not verifies and not (validates and ids):
+        return None
+    return SignaturePolicy(
+        trusted=ids if validates else (),
+        key_manager=reader.conf,
+        seconds=reader.take(HTTP, "read_timeout", int, 1),
+    )
+
+
+def check_signatures(reader: Reader, settings: Settings) -> None:
+    if settings.signatures is None or settings.image_source is not ImageSourceOption.GLANCE:
+        return
+    if not all(find_spec(each) for each in ("castellan", "cursive")):
+        reason = "what verifies signatures is not installed"
+        advised = "pip install 'millpond[signatures]'"
+        reader.complain(GLANCE, "verify_glance_signatures", reason, advised)
+    validates = reader.take(GLANCE, "enable_certificate_validation", bool, False)
+    if validates and not settings.signatures.trusted:
+        reason = "enable_certificate_validation is on, and no certificate is trusted"
+        advised = "name some, or leave enable_certificate_validation out"
+        reader.complain(GLANCE, "default_trusted_certificate_ids", reason, advised)

@@ -304,6 +304,23 @@ _GLANCE_OPTIONS = (
         min=0,
         help="How often a download from Glance that broke off is gone on with.",
     ),
+    cfg.BoolOpt(
+        "verify_glance_signatures",
+        default=False,
+        help="Only signed images are taken. Needs millpond[signatures], and the certificates in "
+        "the key manager that [key_manager] and [barbican] lead to.",
+    ),
+    cfg.BoolOpt(
+        "enable_certificate_validation",
+        default=False,
+        help="Only images are taken that are signed with a certificate of today that leads to a "
+        "trusted one.",
+    ),
+    cfg.ListOpt(
+        "default_trusted_certificate_ids",
+        default=[],
+        help="Ids in the key manager of the certificates that are trusted: issuers, up to a root.",
+    ),
 )
 
 _CINDER_OPTIONS = (

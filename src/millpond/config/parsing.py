@@ -77,4 +77,4 @@ def parse_handler(value: str) -> str:
 
 def handler_names() -> list[str]:
     """The ways to prepare templates that are installed; none of them is loaded."""
-    return sorted(each.name for each in entry_points(group=HANDLERS))
+    return sorted({each.name for each in entry_points(group=HANDLERS)})

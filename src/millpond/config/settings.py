@@ -10,6 +10,7 @@ from millpond.config.pools import PoolSettings
 from millpond.model.cloud import CloudAccess
 from millpond.model.flavor import Flavor
 from millpond.model.formats import ImageFormat
+from millpond.model.signature import SignaturePolicy
 from millpond.model.transfer import Patience
 
 
@@ -86,4 +87,6 @@ class Settings:
     image_source: ImageSourceOption
     glance: CloudAccess
     cinder: CloudAccess
+    signatures: SignaturePolicy | None
+    """None where images of Glance need none."""
     flavors: Mapping[str, Flavor]

@@ -3,12 +3,13 @@
 import hashlib
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from openstack.connection import Connection
 from openstack.exceptions import NotFoundException
 from openstack.image.v2._proxy import Proxy
 from openstack.image.v2.image import Image as Answer
@@ -20,7 +21,7 @@ from millpond.errors import (
     ImageRefused,
     MillpondError,
 )
-from millpond.images.source import Stream, picked
+from millpond.images.source import Proof, SignatureCheck, Stream, picked
 from millpond.model.cloud import CloudAccess
 from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.image import Image
@@ -36,8 +37,9 @@ _CONTAINERS = frozenset({"bare", "ami", "aki", "ari"})
 
 
 class Glance:
-    def __init__(self, access: CloudAccess) -> None:
+    def __init__(self, access: CloudAccess, signatures: SignatureCheck | None = None) -> None:
         self._access = access
+        self._signatures = signatures
 
     def all(self) -> list[Image]:
         """Those that a server can be made from; why others are left out is for the log."""
@@ -67,10 +69,18 @@ class Glance:
         def chunks(offset: int) -> Iterator[bytes]:
             return self._chunks(image, offset)
 
-        return Stream(chunks=chunks, retries=self._access.patience.retries, digest=image.expected)
+        return Stream(
+            chunks=chunks,
+            retries=self._access.patience.retries,
+            digest=image.expected,
+            begin_proof=self._begin_proof(image),
+        )
 
     def locations(self, image: Image) -> tuple[str, ...]:
-        """Glance shows them to those whom show_multiple_locations and its policy allow."""
+        """Glance shows them to those whom show_multiple_locations and its policy allow. None where
+        signatures are checked: what is linked there is used without having been read."""
+        if self._signatures:
+            return ()
         answer = self._answer(image.id)
         several = [str(each["url"]) for each in answer.locations or ()]
         return tuple(several or filter(None, [answer.direct_url]))
@@ -81,9 +91,20 @@ class Glance:
 
     @cached_property
     def _api(self) -> Proxy:
-        api = cloud.connect(self._access, "image").image
+        api = self._connection.image
         assert isinstance(api, Proxy)  # version 1 is gone since 2018
         return api
+
+    @cached_property
+    def _connection(self) -> Connection:
+        return cloud.connect(self._access, "image")
+
+    def _begin_proof(self, image: Image) -> Callable[[], Proof] | None:
+        """Who we are for Glance we are for the key manager, too."""
+        if self._signatures is None:
+            return None
+        with self._explained(f"the certificate of image {image.id}"):
+            return self._signatures.proof_of(image, self._connection.session.auth)
 
     def _list(self, **query: str) -> list[Answer]:
         with self._explained("the list of images of Glance"):

@@ -17,7 +17,6 @@ from millpond.images.container import AGAIN
 from millpond.images.inspection import Inspection
 from millpond.images.source import Stream
 from millpond.model.formats import ImageFormat
-from millpond.model.transfer import Digest
 from millpond.system import files
 from millpond.system.files import CHUNK, Progress, silent
 from millpond.undo import undo_on_failure
@@ -55,7 +54,7 @@ def receive(
     """A stream to a new file, which keeps zeros as holes. Broken off, it is gone on with, or
     begun again. No such file is left by a failure."""
     with _new_file(target) as descriptor:
-        passage = _Passage(descriptor, _write_sparse, declared, name, stream.digest)
+        passage = _Passage(descriptor, _write_sparse, declared, name, stream)
         for attempt in tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(FetchInterrupted),
             wait=tenacity.wait_random_exponential(multiplier=0.5, max=30),
@@ -108,13 +107,14 @@ class _Passage:
         keep: Keep,
         declared: ImageFormat,
         name: str,
-        expected: Digest | None = None,
+        stream: Stream | None = None,
     ) -> None:
         self._descriptor = descriptor
         self._keep = keep
         self._declared = declared
         self._name = name
-        self._expected = expected
+        self._expected = stream.digest if stream else None
+        self._begin_proof = stream.begin_proof if stream else None
         self._begin()
 
     def _begin(self) -> None:
@@ -122,12 +122,15 @@ class _Passage:
         self._inspection = Inspection(self._declared, self._name)
         wanted = {_ALGORITHM, self._expected.algorithm} if self._expected else {_ALGORITHM}
         self._hashes = {name: hashlib.new(name) for name in wanted}
+        self._proof = self._begin_proof() if self._begin_proof else None
 
     def take(self, chunks: Iterable[bytes], progress: Progress) -> None:
         for chunk in chunks:
             self._inspection.eat(chunk)
             for each in self._hashes.values():
                 each.update(chunk)
+            if self._proof:
+                self._proof.eat(chunk)
             self._keep(self._descriptor, chunk, self.size)
             self.size += len(chunk)
             progress(len(chunk))
@@ -139,6 +142,8 @@ class _Passage:
 
     def finish(self) -> Received:
         self._compare()
+        if self._proof:
+            self._proof.finish()
         finding = self._inspection.finish(self.size)
         os.ftruncate(self._descriptor, self.size)  # the last bytes may be a hole
         self._inspection.look_through(

@@ -3,12 +3,22 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from millpond.errors import Ambiguous, ImageNotFound
 from millpond.model.image import Image
 from millpond.model.names import ImageId
 from millpond.model.transfer import Digest
+
+
+class Proof(Protocol):
+    """Of something about an image's bytes, while they pass."""
+
+    def eat(self, chunk: bytes) -> None:
+        """Each of them, from the first one on."""
+
+    def finish(self) -> None:
+        """All have passed. Raises ImageRefused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +31,8 @@ class Stream:
     retries: int = 0
     digest: Digest | None = None
     """What the whole must have."""
+    begin_proof: Callable[[], Proof] | None = None
+    """Of its signature, where one is asked for; called whenever the first byte comes."""
 
 
 class ImageSource(Protocol):
@@ -36,6 +48,12 @@ class ImageSource(Protocol):
     def local_file(self, image: Image) -> Path | None:
         """A file on this machine that has the image's inspected bytes and will never be written
         to again, so that a template may link it; None where there is none."""
+
+
+class SignatureCheck(Protocol):
+    def proof_of(self, image: Image, auth: Any) -> Callable[[], Proof]:
+        """Begins a proof, as often as the bytes begin. ``auth`` says who asks, as for Glance.
+        Raises ImageRefused where the bytes need not be looked at."""
 
 
 class Library(ImageSource, Protocol):

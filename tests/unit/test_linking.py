@@ -1,0 +1,149 @@
+"""Where images lie, and how volumes are reached: what is told without asking anybody."""
+
+import pytest
+
+from millpond.errors import ImageRefused
+from millpond.images.inspection import Inspection
+from millpond.model.cloud import CloudAccess, LinkAccess
+from millpond.model.formats import DiskFormat, ImageFormat
+from millpond.model.layer import CephAccess, FileSource, IscsiSource, Layer, RbdSource
+from millpond.model.template import Link
+from millpond.model.transfer import Patience
+from millpond.system import qemu_img
+from millpond.templates.connections import NotLinkable, connected
+from millpond.templates.places import Places
+
+VOLUME = "0b9b0b5e-2a5b-4c55-8a5e-1d9a53a2e7f1"
+LINK = Link(location=f"cinder://{VOLUME}")
+OURS = CephAccess(pool="vms", monitors=(("10.0.0.9", 6789),), user="nova", secret="s")
+RBD = {
+    "driver_volume_type": "rbd",
+    "name": f"volumes/volume-{VOLUME}",
+    "hosts": ["10.0.0.1", "[fd00::2]"],
+    "ports": ["3300", "6789"],
+    "auth_username": "cinder",
+    "secret_uuid": "theirs",
+}
+ISCSI = {
+    "driver_volume_type": "iscsi",
+    "target_portal": "[fd00::1]:3260",
+    "target_iqn": "iqn.2010-10.org.openstack:volume",
+    "target_lun": 1,
+}
+
+
+@pytest.fixture
+def places() -> Places:
+    nowhere = CloudAccess(
+        cloud="",
+        auth_type="none",
+        auth={},
+        endpoint_override="http://127.0.0.1:9",
+        region_name="",
+        cafile="",
+        insecure=False,
+        patience=Patience(connect_seconds=1, read_seconds=1, retries=0),
+    )
+    access = LinkAccess(
+        host="pond", initiator="iqn:us", owner=lambda: "me", cinder=nowhere, ceph=OURS
+    )
+    return Places(access)
+
+
+@pytest.mark.parametrize("location", [f"cinder://{VOLUME}", f"cinder://fast/{VOLUME}"])
+def test_a_volume_is_named_with_or_without_its_store(places: Places, location: str) -> None:
+    assert places.at(location).location == location  # type: ignore[attr-defined]
+
+
+def test_an_image_in_ceph_is_read_by_our_own_user(places: Places) -> None:
+    link = places.at("rbd://a-b/glance%2Fimages/an%20image/snap").link("template")
+    assert link.rbd
+    assert link.rbd.name == "glance/images/an image@snap"
+    assert (link.rbd.access.user, link.rbd.access.monitors) == ("nova", OURS.monitors)
+
+
+@pytest.mark.parametrize(
+    ("location", "kind"),
+    [
+        ("file:///var/lib/glance/images/x", "file"),
+        ("cinder://fast/../etc", "cinder"),
+        (f"cinder://{VOLUME}/more/of/it", "cinder"),
+        ("rbd://image", "rbd"),
+        ("swift+https://x/y", "swift+https"),
+    ],
+)
+def test_other_places_are_not_linked(places: Places, location: str, kind: str) -> None:
+    with pytest.raises(NotLinkable, match=f"kind '{kind.replace('+', '.')}'"):
+        places.at(location)
+
+
+def test_a_volume_in_ceph_is_read_by_the_user_whose_key_libvirt_has() -> None:
+    source = connected(LINK, RBD, OURS, "").rbd
+    assert source == RbdSource(
+        access=CephAccess(
+            pool="volumes",
+            monitors=(("10.0.0.1", 3300), ("fd00::2", 6789)),
+            user="nova",
+            secret="s",
+        ),
+        image=f"volume-{VOLUME}",
+    )
+
+
+def test_without_one_of_our_own_cinders_user_reads_it() -> None:
+    source = connected(LINK, RBD, None, "").rbd
+    assert source
+    assert (source.access.user, source.access.secret) == ("cinder", "theirs")
+
+
+def test_a_lun_is_reached_by_qemu_itself() -> None:
+    source = connected(LINK, ISCSI, None, "iqn:us").iscsi
+    assert source == IscsiSource(
+        host="fd00::1",
+        port=3260,
+        target="iqn.2010-10.org.openstack:volume",
+        lun=1,
+        initiator="iqn:us",
+    )
+
+
+@pytest.mark.parametrize(
+    ("connection", "reason"),
+    [
+        ({**ISCSI, "auth_method": "CHAP", "auth_password": "secret"}, "asks for a password"),
+        ({**RBD, "encrypted": True}, "encrypted"),
+        ({"driver_volume_type": "fibre_channel"}, "kind 'fibre_channel'"),
+        ({}, "kind None"),
+    ],
+)
+def test_what_qemu_cannot_reach_is_downloaded(connection: dict[str, object], reason: str) -> None:
+    with pytest.raises(NotLinkable, match=reason):
+        connected(LINK, connection, OURS, "")
+
+
+def test_only_what_must_be_seen_of_a_linked_image_is_read() -> None:
+    asked: list[tuple[int, int]] = []
+
+    def read(offset: int, length: int) -> bytes:
+        asked.append((offset, length))
+        return b"\xaa" * length
+
+    size = 1024**4
+    finding = Inspection(ImageFormat.RAW, "big").look_at(read, size)
+    assert finding.virtual_size == size
+    assert sum(length for _, length in asked) <= 128 * 1024
+
+
+def test_a_place_that_ends_before_the_image_is_refused() -> None:
+    with pytest.raises(ImageRefused, match="cut off"):
+        Inspection(ImageFormat.ISO, "short").look_at(lambda _offset, _length: b"", 1024**2)
+
+
+def test_a_part_of_a_longer_file_is_read_as_far_as_it_is_meant(tmp_path) -> None:
+    path = tmp_path / "volume"
+    path.write_bytes(b"".join(bytes([number]) * 4096 for number in range(64)))
+    source = FileSource(path=str(path))
+    layer = Layer(source=source, format=DiskFormat.QCOW2, length=200_000 // 512 * 512)
+    assert qemu_img.read(layer, 4090, 10, tmp_path / "seen") == bytes([0] * 6 + [1] * 4)
+    assert qemu_img.read(layer, 131_072, 3, tmp_path / "seen") == bytes([32] * 3)
+    assert len(qemu_img.read(layer, 196_608, 65_536, tmp_path / "seen")) == 199_680 - 196_608
