@@ -1,7 +1,6 @@
 """Images in volumes that the host itself reaches: a device, under a lasting name in the base
 pool. Here os-brick is told the device's path; that by the kernel's iSCSI is in tests/lvm."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -10,8 +9,9 @@ from contextlib import contextmanager
 import pytest
 from lxml import etree
 
+from millpond.model.formats import DiskFormat
+from millpond.model.names import template_name
 from millpond.records.journal import Moment
-from millpond.system import acl
 from tests.support.glance_pages import ID
 from tests.support.image_files import MiB
 from tests.support.killer import killed
@@ -91,8 +91,11 @@ def test_a_server_stands_on_a_device_by_its_name_in_the_base_pool(
 def test_what_lies_behind_the_image_on_the_device_is_not_seen(host, device, workdir):
     """B44"""
     host.create("a", "--disk", "4M", "--no-start")
-    host.millpond.ok("server", "snapshot", "a", "--name", "seen")
-    assert SECRET not in (workdir / "seen").read_bytes()
+    engine = host.millpond.engine()
+    (disk,) = engine.server("a").disks
+    target = workdir / "shown"
+    engine.host.storage_of(disk).extract(disk, target, DiskFormat.RAW, compress=False)
+    assert (target.stat().st_size, SECRET in target.read_bytes()) == (4 * MiB, False)
 
 
 def test_a_device_that_comes_back_under_another_name_changes_no_domain(
@@ -182,8 +185,9 @@ def test_a_password_is_neither_told_nor_kept(host):
 
 
 def test_a_file_under_its_name_is_left_alone(host, device):
-    name = host.millpond.bases / "e151e2b8d526252763f25161add5c4ea9ea4d843"
-    name.parent.mkdir(parents=True)
+    name = host.millpond.bases / template_name(ID, DiskFormat.RAW)
+    host.millpond.ok("cache", "list")
+    name.parent.mkdir(parents=True, exist_ok=True)
     name.write_text("somebody else's")
     status, said = host.millpond.fails("cache", "fetch", ID)
     assert (status, name.name in said) == (4, True)

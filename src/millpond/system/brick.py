@@ -13,7 +13,9 @@ from typing import Any
 
 from os_brick import opts, privileged
 from os_brick.exception import BrickException
-from os_brick.initiator.connector import InitiatorConnector
+from os_brick.initiator.connectors.iscsi import ISCSIConnector
+from os_brick.initiator.connectors.local import LocalConnector
+from os_brick.initiator.connectors.remotefs import RemoteFsConnector
 from oslo_concurrency import lockutils
 from oslo_concurrency.processutils import ProcessExecutionError
 
@@ -55,10 +57,15 @@ class Brick:
             self._connector(connection, name).disconnect_volume(dict(connection), {})
 
     def _connector(self, connection: Mapping[str, Any], name: str) -> Any:
-        mounted = {**connection, "mount_point_base": str(self._mounts / name)}
-        return InitiatorConnector.factory(
-            _kind(connection), "", conn=mounted, nfs_mount_options="ro"
-        )
+        """Not by os-brick's own table: that loads all of them, and eventlet with one."""
+        match _kind(connection):
+            case "iscsi":
+                return ISCSIConnector("")
+            case "nfs":
+                base = {"mount_point_base": str(self._mounts / name)}
+                return RemoteFsConnector("nfs", "", conn=base, nfs_mount_options="ro")
+            case _:
+                return LocalConnector("")
 
 
 def _kind(connection: Mapping[str, Any]) -> str:

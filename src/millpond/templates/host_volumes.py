@@ -4,7 +4,7 @@ pool that stays the same when the device's does not (B42)."""
 import importlib
 import os
 import stat
-import warnings
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -92,10 +92,12 @@ class HostVolumes:
 
     @cached_property
     def _connector(self) -> Connector | None:
-        """By name, because not every host has it, and few commands need it."""
+        """By name, because not every host has it, and few commands need it. Its libraries load
+        eventlet where there is one; loaded by another thread than the first, that makes who waits
+        for the thread's end wait for ever."""
+        sys.modules.setdefault("eventlet", None)  # type: ignore[arg-type]
         try:
-            with warnings.catch_warnings(action="ignore"):  # of what os-brick itself loads
-                module = importlib.import_module("millpond.system.brick")
+            module = importlib.import_module("millpond.system.brick")
         except ModuleNotFoundError:
             return None
         made: Connector = module.Brick(self._mounts, self._access.state / "os-brick")

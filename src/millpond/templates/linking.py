@@ -233,6 +233,8 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         self._store.write(self._store.workspace(name) / "location", location.encode())
 
     def _noted(self, name: str) -> Iterator[str]:
+        if name not in self._store.unfinished():
+            return  # to ask for its workspace would make it, and a file of that name ours
         path = self._store.workspace(name) / "location"
         if path.exists():
             yield path.read_text()

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Self
 
+from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.loopback import ADDRESS
 from tests.support.loopfs import loop_filesystem, skip_unless_kernel_has
 from tests.support.namespace import HostNamespaces
@@ -41,7 +42,7 @@ class NfsExport:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def offer_to(self, host: HostNamespaces) -> None:
+    def offer_to(self, host: HostNamespaces | PrivateLibvirtd) -> None:
         """Let `mount -t nfs` work on this host; mount(8) seeks its helpers in /sbin alone."""
         sbin = os.path.realpath("/sbin")
         layers = f"lowerdir={self._helpers}:{sbin}"
