@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from os_brick import opts, privileged
-from os_brick.exception import BrickException
+from os_brick.exception import BrickException, VolumeDeviceNotFound
 from os_brick.initiator.connectors.iscsi import ISCSIConnector
 from os_brick.initiator.connectors.local import LocalConnector
 from os_brick.initiator.connectors.remotefs import RemoteFsConnector
@@ -35,7 +35,7 @@ class Brick:
         for context in (privileged.default, privileged.brick_privsep_hide_output):
             context.set_client_mode(False)  # what needs root is done here, not in a helper
         for name in ("os_brick", "oslo_concurrency", "oslo_privsep"):
-            logging.getLogger(name).setLevel(logging.WARNING)  # below it they tell every word
+            logging.getLogger(name).setLevel(logging.ERROR)  # what matters is raised
 
     def connect(self, connection: Mapping[str, Any], name: str) -> Path:
         """A device by a name that does not depend on the order in which they came, or a file on
@@ -87,6 +87,9 @@ def _explained(connection: Mapping[str, Any]) -> Iterator[None]:
     except ProcessExecutionError as error:
         reason = error.stderr or error.description or f"exit status {error.exit_code}"
         raise VolumeNotConnected(_discreet(reason, connection)) from None
+    except VolumeDeviceNotFound:
+        reason = "gives us no device; the kernel's log and iscsid's may say more"
+        raise VolumeNotConnected(f"{connection.get('target_portal')} {reason}") from None
     except (BrickException, OSError, KeyError, ValueError) as error:
         raise VolumeNotConnected(_discreet(str(error), connection)) from None
 
