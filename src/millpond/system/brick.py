@@ -20,9 +20,13 @@ from oslo_concurrency import lockutils
 from oslo_concurrency.processutils import ProcessExecutionError
 
 from millpond.errors import VolumeNotConnected
+from millpond.system.process import run
 
-_TOOLS = {"iscsi": ("iscsiadm", "open-iscsi"), "nfs": ("mount.nfs", "nfs-common")}
-"""What os-brick starts for each kind of volume, and the package that has it."""
+_TOOL = {"iscsi": "iscsiadm", "nfs": "mount.nfs"}
+"""What os-brick starts for each kind of volume."""
+
+_PACKAGES = {"iscsiadm": "open-iscsi", "mount.nfs": "nfs-common"}
+"""The packages that have them."""
 
 _BY_PATH = Path("/dev/disk/by-path")
 
@@ -40,19 +44,19 @@ class Brick:
     def connect(self, connection: Mapping[str, Any], name: str) -> Path:
         """A device by a name that does not depend on the order in which they came, or a file on
         a share that is mounted for ``name`` alone. Again, if it is connected already."""
-        kind = _kind(connection)
-        tool, package = _TOOLS.get(kind, ("mount", "mount"))
-        if shutil.which(tool, path="/usr/sbin:/usr/bin:/sbin:/bin") is None:
-            raise VolumeNotConnected(f"{tool} is not installed (package {package})")
+        if tool := _missing_tool(connection):
+            raise VolumeNotConnected(f"{tool} is not installed (package {_PACKAGES[tool]})")
         with _explained(connection):
             found = self._connector(connection, name).connect_volume(dict(connection))
         path = Path(found["path"])
         if not path.exists():
             raise VolumeNotConnected(f"{path}, which it should be, is not there")
-        return _lasting(path)
+        return _lasting(path) if _kind(connection) == "iscsi" else path
 
     def disconnect(self, connection: Mapping[str, Any], name: str) -> None:
         """One that is not connected is no error. Shares stay mounted."""
+        if _missing_tool(connection):
+            return  # nor was it used to connect
         with _explained(connection):
             self._connector(connection, name).disconnect_volume(dict(connection), {})
 
@@ -72,12 +76,21 @@ def _kind(connection: Mapping[str, Any]) -> str:
     return str(connection["driver_volume_type"])
 
 
+def _missing_tool(connection: Mapping[str, Any]) -> str:
+    tool = _TOOL.get(_kind(connection), "")
+    found = not tool or shutil.which(tool, path="/usr/sbin:/usr/bin:/sbin:/bin")
+    return "" if found else tool
+
+
 def _lasting(path: Path) -> Path:
     """By-path names say where a device lies. Those by id say what it says of itself, which
     another one may say, too."""
+    run(["udevadm", "settle", "--timeout=30"])
     device = path.resolve()
-    names = sorted(_BY_PATH.glob("*")) if path.is_block_device() else []
-    return next((each for each in names if each.resolve() == device), path)
+    for each in sorted(_BY_PATH.glob("*")):
+        if each.resolve() == device:
+            return each
+    raise VolumeNotConnected(f"udev has no name for {path} in {_BY_PATH}")
 
 
 @contextmanager
