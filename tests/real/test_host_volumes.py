@@ -140,6 +140,28 @@ def test_without_the_device_nothing_is_lost(host, content, workdir):
         host.millpond.wait_for_console(made["id"], "READY")
 
 
+def test_a_copy_is_made_of_a_device_that_came_back(host, content, workdir, micro_guest):
+    host.millpond.config.write_text(
+        host.millpond.config.read_text().replace("raw:qcow2", "raw:raw")
+    )
+    with device_of(content, workdir / "device"):
+        host.millpond.ok("cache", "fetch", ID)
+    with device_of(content, workdir / "other") as device:
+        host.cinder.connection["device_path"] = str(device)
+        host.create("a", "--no-start")
+    (disk,) = host.millpond.disks.iterdir()
+    assert disk.read_bytes() == micro_guest.path.read_bytes()
+
+
+def test_a_link_whose_volume_is_gone_is_dropped_with_its_name(host, content, workdir):
+    """B41"""
+    with device_of(content, workdir / "device"):
+        host.millpond.ok("cache", "fetch", ID)
+    host.cinder.is_gone = True
+    host.millpond.engine().cache.templates.init()
+    assert (host.templates(), host.left()) == ([], [])
+
+
 def test_without_os_brick_the_image_is_downloaded_and_that_is_said(
     host, device, workdir, monkeypatch
 ):

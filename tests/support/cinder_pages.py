@@ -22,6 +22,8 @@ class CinderPages:
         self.connection = dict(connection)
         self.attachments: dict[str, Mapping[str, str]] = {}
         """What who attached said of itself."""
+        self.is_gone = False
+        """Somebody deleted the volume."""
         self.server = ThreadingHTTPServer(
             (ADDRESS, 0), type("Handler", (_Handler,), {"pages": self})
         )
@@ -37,7 +39,7 @@ class CinderPages:
             case "GET", []:
                 links = [{"rel": "self", "href": f"{self.url}/"}]
                 return {"versions": [{**_VERSION, "links": links}]}
-            case "GET", ["volumes", id] if id == VOLUME:
+            case "GET", ["volumes", id] if id == VOLUME and not self.is_gone:
                 return {"volume": self._volume()}
             case "POST", ["attachments"]:
                 return self._attach(asked["attachment"]["connector"])

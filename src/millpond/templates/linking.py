@@ -18,7 +18,7 @@ from millpond.model.template import Link, Prepared, Template
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed, nothing
 from millpond.system import qemu_img
-from millpond.system.files import Progress
+from millpond.system.files import Progress, silent
 from millpond.templates.connections import NotLinkable
 from millpond.templates.downloading import DownloadingTemplateImagehandler
 from millpond.templates.handler import Outlook, Workshop
@@ -79,6 +79,13 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
             if template.link:
                 with self._store.lock(template.volume):
                     self._revive(template.volume)
+
+    def fetch_image(
+        self, image: Image, format: DiskFormat, progress: Progress = silent
+    ) -> Template:
+        template = super().fetch_image(image, format, progress)
+        self.reach(template)
+        return template
 
     def reach(self, template: Template) -> None:
         if template.link and not self._places.at(template.link.location).leads(template.link):
@@ -216,9 +223,9 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         if users := self._users(template.volume):
             LOG.error("template %s, which %s use, is lost: %s", template.volume, users, reason)
             return
-        if template.link and template.link.file:
-            self._store.remove_file(template.volume)
         self._store.forget(template.volume)
+        if template.link and template.link.file:
+            self._places.at(template.link.location).unlink(template.volume)
         LOG.info("dropped the link of template %s: %s", template.volume, reason)
 
     def _let_go_of_strays(self, name: str) -> None:
