@@ -39,7 +39,7 @@ class Brick:
         for context in (privileged.default, privileged.brick_privsep_hide_output):
             context.set_client_mode(False)  # what needs root is done here, not in a helper
         for name in ("os_brick", "oslo_concurrency", "oslo_privsep"):
-            logging.getLogger(name).setLevel(logging.ERROR)  # what matters is raised
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is raised
 
     def connect(self, connection: Mapping[str, Any], name: str) -> Path:
         """A device by a name that does not depend on the order in which they came, or a file on
