@@ -14,7 +14,7 @@ AS_ROOT := sudo env HOME="$(HOME)" PYTHONDONTWRITEBYTECODE=1 \
 endif
 
 .NOTPARALLEL: # the machine is prepared before anything else
-.PHONY: help demo demo-clean test test-lvm test-ceph test-services test-full check guests docs setup venv clean
+.PHONY: help demo demo-clean test test-lvm test-ceph test-services test-full bench-cache check guests docs setup venv clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,7 +26,7 @@ demo-clean: venv ## remove the servers and images of the demo
 	$(AS_ROOT) $(PYTHON) tools/demo --clean
 
 test: setup guests ## prepare this machine, then run the tests of every change
-	@tools/setup ceph-packages nested-packages
+	@tools/setup ceph-packages openstack-packages nested-packages
 	$(AS_ROOT) $(PYTHON) -m pytest --durations=10 $(PYTEST_ARGS)
 	$(AS_ROOT) tools/nested/run --seconds 2400 $(TEST_LVM)
 
@@ -45,6 +45,10 @@ test-services: setup guests ## Glance, Cinder, Barbican and an iSCSI target, the
 test-full: setup guests test-lvm ## everything, with LVM, Ceph and the services
 	@tools/setup ceph-packages openstack-packages
 	$(AS_ROOT) env MILLPOND_TEST_FULL=1 MILLPOND_TEST_RESULTS=$(RESULTS) $(PYTHON) -m pytest --durations=25 $(PYTEST_ARGS)
+
+bench-cache: setup guests ## what a run of the cache manager costs, into docs/results/image-cache.md
+	$(AS_ROOT) $(PYTHON) -m tests.bench.cache | tee docs/results/image-cache.new
+	mv docs/results/image-cache.new docs/results/image-cache.md
 
 check: venv ## linters, types, architecture, unit and contract tests: quick
 	$(PYTHON) -m ruff check .

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["tests.support.fixtures", "tests.support.results"]
+pytest_plugins = ["tests.support.fixtures", "tests.support.refusals", "tests.support.results"]
 
 GOLDEN = Path(__file__).parent / "golden"
 

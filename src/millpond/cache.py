@@ -96,7 +96,7 @@ class Cache:
     @cached_property
     def scrub(self) -> Scrub:
         publication = Publication(self.store, self.watch)
-        return Scrub(self.store, publication, self._all_users, self._prepared_anew)
+        return Scrub(self.store, publication, self._all_users, self._renewed)
 
     @property
     def rules(self) -> Rules:
@@ -139,10 +139,13 @@ class Cache:
     def has(self, image: ImageId, format: DiskFormat, backend: Backend) -> bool:
         """Whether what disks are made from is there."""
         name = template_name(image, format)
-        if backend is Backend.RBD:
-            access = self._ceph()
-            return bool(access and is_complete(access, name))
-        return any(each.volume == name for each in self.all())
+        found = next((each for each in self.all() if each.volume == name), None)
+        if backend is not Backend.RBD:
+            return found is not None
+        if found and found.link and found.format is DiskFormat.RAW:
+            return True  # in the same cluster disks are cloned from what it leads to
+        access = self._ceph()
+        return bool(access and is_complete(access, name))
 
     def outlook(self, image: Image, format: DiskFormat) -> Outlook:
         """How a template would be prepared."""
@@ -209,11 +212,8 @@ class Cache:
         wanted = self.pools.plan.all().get(self.settings.libvirt.pools.rbd)
         return wanted.ceph if wanted else None
 
-    def _prepared_anew(self, template: Template) -> Template | None:
-        if not template.image:
-            return None
-        image = self.images.describe(template.image)
-        return self.templates.fetch_image(image, template.format)
+    def _renewed(self, template: Template) -> Template:
+        return self.templates.renew_image(self.images.describe(template.image), template.format)
 
     def _all_users(self, template: str) -> tuple[str, ...]:
         """Those that are not ours among them."""

@@ -603,5 +603,11 @@ class FetchInterrupted(FetchFailed):
     hint = "try again later; [http] in the configuration says how long and how often to try"
 
 
+class FetchForbidden(FetchFailed):
+    """It is there, but not for us."""
+
+    hint = "check the user and the password; the policy of a Glance has the rule download_image"
+
+
 class CannotResume(FetchInterrupted):
     """What was fetched so far is of no use: begin again."""

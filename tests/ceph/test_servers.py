@@ -82,6 +82,22 @@ def test_only_the_first_server_brings_the_image_into_the_cluster(mapped, ceph, m
     assert ceph.bytes_written() - before < HEADERS
 
 
+def test_what_was_fetched_ahead_of_need_is_in_the_cluster(mapped, ceph, rbd_pool):
+    """The first server writes no image data either, and to fetch it again is no work."""
+    mapped.ok("cache", "fetch", "raw")
+    assert images(ceph, rbd_pool) == set()
+    (made,) = mapped.json("cache", "fetch", "qcow2")
+    assert images(ceph, rbd_pool) == {made["volume"]}
+    assert mapped.json("explain", "qcow2")["template_exists"]
+    before = ceph.bytes_written()
+    mapped.ok("cache", "fetch", "qcow2")
+    create(mapped, "first", "qcow2", "--no-start")
+    assert ceph.bytes_written() - before < HEADERS
+    mapped.ok("server", "delete", "first")
+    assert len(mapped.json("cache", "prune", "--all-unused")) == 2
+    assert images(ceph, rbd_pool) == set()
+
+
 def test_a_disk_in_the_cluster_is_larger_than_its_image_and_grows(mapped, ceph, rbd_pool):
     made = create(mapped, "a", "qcow2", "--disk", "4M")
     mapped.wait_for_console(made["id"], "READY")

@@ -17,38 +17,6 @@ def guest(millpond, micro_guest, workdir):
     return "guest"
 
 
-@pytest.fixture
-def refuses(millpond, connection):
-    """refuses(status, sentence, *words): the command fails like this and the world stays."""
-
-    def check(status, sentence, *words, hint=True):
-        before = world(millpond, connection)
-        code, message = millpond.fails(*words)
-        assert sentence in message
-        assert code == status
-        lines = message.strip().splitlines()
-        assert lines[0].startswith("millpond: ")
-        assert len(lines) <= 3
-        if hint:
-            assert lines[-1].startswith("  hint: ")
-        assert world(millpond, connection) == before
-
-    return check
-
-
-def world(millpond, connection):
-    """Everything that an operation could have changed."""
-    files = {
-        str(path.relative_to(millpond.state))
-        for path in millpond.state.rglob("*")
-        if path.is_file()
-    }
-    volumes = {
-        pool.name(): sorted(pool.listVolumes()) for pool in connection.listAllStoragePools()
-    }
-    return files, volumes, sorted(domain.name() for domain in connection.listAllDomains())
-
-
 def create(name="new", image="guest", *options):
     return ("server", "create", name, "--image", image, "--memory", "32M", *options)
 

@@ -6,6 +6,8 @@ import stat
 import pytest
 from lxml import etree
 
+from tests.support.refusals import world
+
 BOOT = "vmlinuz", "initrd"
 
 
@@ -169,13 +171,6 @@ def test_what_cannot_be_meant_is_refused_and_changes_nothing(millpond, ami, part
         found, message = millpond.fails(*words)
         assert (found, sentence in message) == (code, True), message
     assert world(millpond, connection) == before
-
-
-def world(millpond, connection):
-    files = {path for path in millpond.state.rglob("*") if path.is_file()}
-    pools = connection.listAllStoragePools()
-    volumes = {pool.name(): sorted(pool.listVolumes()) for pool in pools}
-    return files, volumes, [domain.name() for domain in connection.listAllDomains()]
 
 
 def test_a_missing_kernel_is_said_before_the_server_starts(millpond, ami, connection):

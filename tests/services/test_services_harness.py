@@ -35,7 +35,16 @@ def image(workdir: Path) -> Path:
     return path
 
 
-@pytest.fixture(params=["iscsi_target", "glance", "cinder", "glance_on_cinder"])
+# Each is the others' like: of an ordinary run, the one that starts quickest will do.
+@pytest.fixture(
+    params=[
+        "glance",
+        *(
+            pytest.param(name, marks=pytest.mark.full)
+            for name in ("iscsi_target", "cinder", "glance_on_cinder")
+        ),
+    ]
+)
 def service(request: pytest.FixtureRequest) -> Service:
     asked: Service = request.getfixturevalue(request.param)
     return asked
@@ -55,6 +64,7 @@ def qemu_io(command: str, url: str) -> None:
     subprocess.run(["qemu-io", "-f", "raw", "-c", command, url], check=True, capture_output=True)
 
 
+@pytest.mark.full
 def test_an_image_in_a_file_is_downloaded_as_it_was(glance: Glance, image: Path) -> None:
     content = image.read_bytes()
     made = glance.upload(image, "raw")
@@ -66,6 +76,7 @@ def test_an_image_in_a_file_is_downloaded_as_it_was(glance: Glance, image: Path)
     assert made.locations == [{"url": url, "metadata": {"store": stores.FILES}}]
 
 
+@pytest.mark.full
 def test_content_that_belies_its_format_is_refused(glance: Glance, image: Path) -> None:
     with pytest.raises(HttpException, match="415"):
         glance.upload(image, "qcow2")
@@ -86,6 +97,7 @@ def test_an_image_in_a_volume_is_downloaded_as_it_was(
     assert cinder.attachments(volume_id) == []
 
 
+@pytest.mark.full
 def test_an_image_in_ceph_is_downloaded_as_it_was(
     glance_on_cinder: Glance, ceph: Ceph, image: Path
 ) -> None:
@@ -118,6 +130,7 @@ def test_a_volume_of_a_shared_type_is_attached_twice_and_read_by_what_cinder_say
     assert cinder.attachments(volume.id) == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("volume_type", [volume_types.RBD, volume_types.NFS])
 def test_a_volume_of_another_type_is_attached_once(cinder: Cinder, volume_type: str) -> None:
     volume = cinder.make_volume(volume_type)
@@ -128,6 +141,7 @@ def test_a_volume_of_another_type_is_attached_once(cinder: Cinder, volume_type: 
     cinder.detach(cinder.attach(volume))
 
 
+@pytest.mark.full
 def test_a_volume_on_nfs_is_a_file_of_the_share(cinder: Cinder, nfs_export: NfsExport) -> None:
     volume = cinder.make_volume(volume_types.NFS)
     info = cinder.attach(volume).connection_info
@@ -137,6 +151,7 @@ def test_a_volume_on_nfs_is_a_file_of_the_share(cinder: Cinder, nfs_export: NfsE
     assert (nfs_export.path / info["name"]).stat().st_size == 1024 * MIB
 
 
+@pytest.mark.full
 def test_nfs_has_no_volumes_that_are_attached_twice(cinder: Cinder) -> None:
     specs = {"volume_backend_name": "nfs", "multiattach": "<is> True"}
     cinder.api.create_type(name="nfs-multiattach", extra_specs=specs)
@@ -144,6 +159,7 @@ def test_nfs_has_no_volumes_that_are_attached_twice(cinder: Cinder) -> None:
         cinder.make_volume("nfs-multiattach")
 
 
+@pytest.mark.full
 def test_an_image_in_a_volume_on_nfs_is_downloaded_as_often_as_one_asks(
     ceph: Ceph, nfs_export: NfsExport, workdir: Path, image: Path
 ) -> None:
@@ -156,6 +172,7 @@ def test_an_image_in_a_volume_on_nfs_is_downloaded_as_often_as_one_asks(
             assert download(glance, made.id) == image.read_bytes()
 
 
+@pytest.mark.full
 def test_qemu_reads_a_lun_for_as_long_as_it_is_offered(
     iscsi_target: IscsiTarget, image: Path, workdir: Path
 ) -> None:
@@ -174,6 +191,7 @@ def test_qemu_reads_a_lun_for_as_long_as_it_is_offered(
         read(url)
 
 
+@pytest.mark.full
 def test_a_service_listens_on_the_loopback_only(service: Service) -> None:
     assert listening([service.pid]) == {f"127.0.0.1:{service.port}"}
 
@@ -190,6 +208,7 @@ def test_a_stopped_service_leaves_no_process_and_no_socket(service: Service) -> 
         service.start()
 
 
+@pytest.mark.full
 def test_a_glance_that_was_killed_comes_back_with_its_images(glance: Glance, image: Path) -> None:
     made = glance.upload(image, "raw")
     os.kill(glance.pid, signal.SIGKILL)
@@ -198,6 +217,7 @@ def test_a_glance_that_was_killed_comes_back_with_its_images(glance: Glance, ima
     assert download(glance, made.id) == image.read_bytes()
 
 
+@pytest.mark.full
 def test_a_cinder_stopped_while_it_waits_for_ceph_leaves_nothing_and_comes_back(
     cinder: Cinder, ceph: Ceph
 ) -> None:
@@ -216,6 +236,7 @@ def test_a_cinder_stopped_while_it_waits_for_ceph_leaves_nothing_and_comes_back(
     cinder.detach(cinder.attach(cinder.make_volume(volume_types.RBD)))
 
 
+@pytest.mark.full
 def test_the_services_write_nowhere_else(cinder: Cinder, glance_on_cinder: Glance) -> None:
     names = ("cinder", "glance", "ceph", "nova", "nvme", "iscsi", "tgt", "tgtd")
     places = [f"{parent}/{name}" for parent in ("/etc", "/var/lib", "/run") for name in names]
@@ -242,6 +263,7 @@ with (
 """
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("services_directory")  # which skips where there can be none
 def test_what_a_killed_session_left_is_gone_after_the_next_one_began(workdir: Path) -> None:
     done = subprocess.run(

@@ -161,11 +161,13 @@ def test_an_image_without_a_signature_is_refused(cloud: Cloud, disk: Path) -> No
             {"img_signature_certificate_uuid": NOBODYS},
             f"the key manager has no certificate {NOBODYS}, with which it is signed",
             id="no such certificate",
+            marks=pytest.mark.full,
         ),
         pytest.param(
             {"img_signature_certificate_uuid": "../containers/1"},
             "the key manager has no certificate ../containers/1",
             id="certificate elsewhere",
+            marks=pytest.mark.full,
         ),
         pytest.param(
             {"img_signature_certificate_uuid": "publisher"},

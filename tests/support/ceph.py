@@ -17,12 +17,13 @@ import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from tests.support.ini import ini
 from tests.support.loopback import ADDRESS, free_port
 from tests.support.namespace import HostNamespaces
 from tests.support.processes import Daemon
+from tests.support.running import Running
 from tests.support.waiting import wait_for
 
 _PACKAGES = (
@@ -76,7 +77,7 @@ class RbdPool:
     secret: str
 
 
-class Ceph:
+class Ceph(Running):
     """One cluster with its state in `directory`, cephx, one replica and no pool yet.
 
     stop() makes it unreachable; start() brings it back with all its pools, on the same port.
@@ -89,17 +90,6 @@ class Ceph:
         self._port = free_port()
         self._host = HostNamespaces(directory, name="ceph", network=None)
         self._daemons: dict[str, Daemon] = {}
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def conf(self) -> Path:

@@ -28,13 +28,6 @@ from tests.support.loopfs import (
 )
 from tests.support.millpond import Millpond
 
-_TESTS = Path(__file__).parents[1]
-
-# Services that nothing of ours needs yet are started by their own command, and by make test-full.
-_BY_THEMSELVES = {
-    _TESTS / "services": "OpenStack's services are tested by themselves: make test-services",
-}
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if os.environ.get("MILLPOND_TEST_FULL"):
@@ -42,9 +35,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("full"):
             item.add_marker(pytest.mark.skip(reason="one of the long matrices: make test-full"))
-        for directory, reason in _BY_THEMSELVES.items():
-            if item.path.is_relative_to(directory):
-                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(scope="session")

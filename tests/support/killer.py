@@ -1,16 +1,15 @@
 """A program that does one operation and dies by SIGKILL at a named step of it.
 
-python -m tests.support.killer CONFIG VERB STEP MOMENT create NAME IMAGE [SWAP BYTES]
-python -m tests.support.killer CONFIG VERB STEP MOMENT delete|start|reboot NAME
-python -m tests.support.killer CONFIG VERB STEP MOMENT grow|add|remove NAME BYTES|DISK
-python -m tests.support.killer CONFIG VERB STEP MOMENT grow NAME BYTES without-files
-python -m tests.support.killer CONFIG VERB STEP MOMENT snapshot NAME IMAGE
-python -m tests.support.killer CONFIG VERB STEP MOMENT prune
+killer CONFIG VERB STEP MOMENT create NAME IMAGE [SWAP BYTES]
+killer CONFIG VERB STEP MOMENT delete|start|reboot NAME
+killer CONFIG VERB STEP MOMENT grow|add|remove NAME BYTES|DISK
+killer CONFIG VERB STEP MOMENT grow NAME BYTES without-files
+killer CONFIG VERB STEP MOMENT snapshot NAME IMAGE
+killer CONFIG VERB STEP MOMENT prune
 """
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,21 +21,14 @@ from millpond.images.intake import Intake
 from millpond.model.flavor import Flavor
 from millpond.model.sizes import MiB
 from millpond.records.journal import Moment, Watch
+from tests.support import forked
 from tests.support.millpond import Millpond, without_files
-
-ROOT = Path(__file__).parents[2]
 
 
 def killed(millpond: Millpond, verb: str, step: str, moment: Moment, *action: object) -> None:
     """Do it in a process of its own, which dies there."""
-    words = [millpond.config, verb, step, moment, *action]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.killer", *map(str, words)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ["killer", millpond.config, verb, step, moment, *action]
+    done = forked.run(main, [*map(str, words)], seconds=100)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
@@ -82,7 +74,3 @@ def main() -> None:
     config, verb, step, moment, action, *rest = sys.argv[1:]
     engine = Engine.load([Path(config)], die_at(verb, step, Moment(moment)))
     ACTIONS[action](engine, *rest)
-
-
-if __name__ == "__main__":
-    main()

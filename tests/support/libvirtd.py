@@ -9,12 +9,12 @@ import subprocess
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
 
 import libvirt
 
 from tests.support.namespace import HostNamespaces
 from tests.support.processes import Daemon, end_processes
+from tests.support.running import Running
 from tests.support.waiting import wait_for
 
 _PACKAGES = "apt-get install libvirt-daemon-system libvirt-clients qemu-system-x86 qemu-utils"
@@ -40,7 +40,7 @@ def reason_to_skip() -> str | None:
     return None
 
 
-class PrivateLibvirtd:
+class PrivateLibvirtd(Running):
     """libvirtd and virtlogd with their state in `directory`; guests run as libvirt-qemu under TCG.
 
     stop() and kill() end libvirtd only, and guests go on, as on any host; start() finds them
@@ -58,17 +58,6 @@ class PrivateLibvirtd:
         self._host = HostNamespaces(directory, name=name, network=network)
         self._daemons: dict[str, Daemon] = {}
         self._past: list[Daemon] = []
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def uri(self) -> str:

@@ -13,6 +13,7 @@ from millpond.engine import Engine
 from millpond.model.formats import Backend
 from millpond.model.names import ServerId
 from millpond.model.server import Server
+from tests.support import forked
 from tests.support.guests import MicroGuest
 from tests.support.waiting import wait_for
 
@@ -61,16 +62,15 @@ class Millpond:
     def engine(self) -> Engine:
         return Engine.load([self.config])
 
+    def make_pools(self) -> None:
+        """So that the world does not change by making them when a command is refused."""
+        engine = self.engine()
+        assert engine.records.owner
+        assert engine.pools.for_role("disk") is not engine.pools.base
+
     def run(self, *words: object, seconds: float = 100) -> subprocess.CompletedProcess[str]:
         """The command in a process of its own, as a person would type it into a pipe."""
-        return subprocess.run(
-            [str(COMMAND), "--config-file", str(self.config), *map(str, words)],
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        return forked.command(["--config-file", str(self.config), *map(str, words)], seconds)
 
     def ok(self, *words: object) -> str:
         done = self.run(*words)

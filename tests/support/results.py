@@ -1,4 +1,5 @@
-"""What became of the tests, file by file, as a table for docs/results: with make test-full."""
+"""What became of the tests and how long they took, file by file; with make test-full also as a
+table in docs/results."""
 
 import os
 from collections import Counter, defaultdict
@@ -13,8 +14,6 @@ _HEAD = "| tests | passed | failed | skipped | seconds |\n|---|---|---|---|---|"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if not os.environ.get("MILLPOND_TEST_FULL"):
-        return
     table = "\n".join([_HEAD, *_rows(terminalreporter)])
     terminalreporter.section("results")
     terminalreporter.write_line(table)

@@ -1,5 +1,6 @@
 """The table of docs/formats.md, and a walk along one backend's column with guests that boot."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 from millpond.compute import delete, spawn
@@ -41,10 +42,16 @@ def image_of(guest: MicroGuest, format: ImageFormat, directory: Path) -> Path:
     return target
 
 
-def walk(millpond: Millpond, guest: MicroGuest, backend: Backend, *options: str) -> None:
-    """Every format of the column at the same time on one host."""
-    said = column(backend)
-    mapping = ", ".join(f"{each}:{backend}" for each in said if each.can_be_a_disk)
+def walk(
+    millpond: Millpond,
+    guest: MicroGuest,
+    backend: Backend,
+    *options: str,
+    formats: Collection[ImageFormat] = tuple(ImageFormat),
+) -> None:
+    """These formats of the column at the same time on one host."""
+    said = {each: verdict for each, verdict in column(backend).items() if each in formats}
+    mapping = ", ".join(f"{each}:{backend}" for each in ImageFormat if each.can_be_a_disk)
     millpond.configure("\n".join([f"images_type_mapping = {mapping}", *options]))
     engine = millpond.engine()
     selection = engine.settings.libvirt.selection

@@ -11,6 +11,7 @@ import pytest
 from millpond.errors import (
     BadOption,
     FetchFailed,
+    FetchForbidden,
     FetchInterrupted,
     ImageRefused,
     NothingAtUrl,
@@ -233,7 +234,7 @@ def test_a_server_that_is_not_there_is_an_error(fetch: Fetcher) -> None:
     [
         (404, NothingAtUrl, "there is nothing at http://"),
         (410, NothingAtUrl, "there is nothing at http://"),
-        (403, FetchFailed, r"its server answers 403 \(Forbidden\)"),
+        (403, FetchForbidden, r"its server answers 403 \(Forbidden\)"),
         (204, FetchFailed, "its server answers 204"),
     ],
 )

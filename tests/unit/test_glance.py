@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from millpond.errors import FetchFailed, FetchInterrupted, ImageNotFound, ImageRefused
+from millpond.errors import (
+    FetchFailed,
+    FetchForbidden,
+    FetchInterrupted,
+    ImageNotFound,
+    ImageRefused,
+)
 from millpond.images.glance import Glance
 from millpond.images.receive import receive
 from millpond.model.cloud import CloudAccess
@@ -150,6 +156,20 @@ def test_what_never_gets_better_is_an_error_in_the_end(
     assert not (tmp_path / "part").exists()
 
 
+@pytest.mark.parametrize(
+    ("described", "kind"), [(True, FetchFailed), (False, ImageNotFound)], ids=["bytes", "image"]
+)
+def test_what_is_gone_when_it_is_fetched_is_said(
+    web: Web, source: Glance, content: bytes, described: bool, kind: type[Exception]
+) -> None:
+    offer_description(web, content)
+    image = source.describe(ImageId(ID))
+    if not described:
+        del web.pages[f"/v2/images/{ID}"]
+    with pytest.raises(kind):
+        list(source.open(image).chunks(0))
+
+
 @pytest.mark.parametrize("algorithm", ["sha512", "sha256", "sha3_256"])
 def test_bytes_that_belie_their_digest_are_refused(
     web: Web, source: Glance, content: bytes, tmp_path: Path, algorithm: str
@@ -219,8 +239,8 @@ def test_locations_are_what_glance_shows(web: Web, source: Glance, content: byte
     ("status", "kind", "sentence"),
     [
         (404, ImageNotFound, "there is no image"),
-        (403, FetchFailed, r"its server answers 403 \(Forbidden\)"),
-        (401, FetchFailed, "its server answers 401"),
+        (403, FetchForbidden, r"its server answers 403 \(Forbidden\)"),
+        (401, FetchForbidden, "its server answers 401"),
     ],
 )
 def test_a_refusal_is_said(

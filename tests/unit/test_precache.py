@@ -7,9 +7,10 @@ import pytest
 
 from millpond.backends.selection import Selection
 from millpond.compute import precache
+from millpond.compute.precache import Wanted
 from millpond.errors import ImageNotFound
 from millpond.images.boot_images import BootImages
-from millpond.model.formats import DiskFormat, ImageFormat
+from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId
 from millpond.model.sizes import MiB
@@ -32,14 +33,15 @@ def test_a_disk_comes_with_its_kernel_and_its_ramdisk():
     boot = BootImages(kernel=kernel, ramdisk=ramdisk)
     root = image("root", ImageFormat.QCOW2)
     selection = Selection(force_raw_images=False)
+    its_kernel = Wanted(image=kernel, format=DiskFormat.RAW)
     assert list(precache.wanted(root, boot, selection)) == [
-        (root, DiskFormat.QCOW2),
-        (kernel, DiskFormat.RAW),
-        (ramdisk, DiskFormat.RAW),
+        Wanted(image=root, format=DiskFormat.QCOW2, backend=Backend.QCOW2),
+        its_kernel,
+        Wanted(image=ramdisk, format=DiskFormat.RAW),
     ]
     without = replace(boot, ramdisk=None)
     assert len(list(precache.wanted(root, without, selection))) == 2
-    assert list(precache.wanted(kernel, None, selection)) == [(kernel, DiskFormat.RAW)]
+    assert list(precache.wanted(kernel, None, selection)) == [its_kernel]
 
 
 class Handler:
@@ -64,8 +66,9 @@ class Handler:
 
 def test_some_are_fetched_at_a_time_and_one_that_fails_keeps_none_of_the_others():
     handler = Handler()
-    wanted = [(image(name, ImageFormat.RAW), DiskFormat.RAW) for name in ("missing", *"abc")]
+    names = ("missing", *"abc")
+    wanted = [Wanted(image=image(name, ImageFormat.RAW), format=DiskFormat.RAW) for name in names]
     with pytest.raises(ImageNotFound):
-        precache.fetch(handler, wanted, 2)
+        precache.fetch(handler, {}, wanted, 2)
     assert sorted(handler.fetched) == ["a", "b", "c", "missing"]
     assert handler.most == 2

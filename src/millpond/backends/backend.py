@@ -91,3 +91,13 @@ class FreezesItself(Protocol):
     def thaw(self, disk: Disk) -> None:
         """Forget it; a disk that is not frozen, or is gone, is no error."""
         ...
+
+
+@runtime_checkable
+class BringsTemplates(Protocol):
+    """Likewise: its disks are made from what its own pool has of a template."""
+
+    def bring(self, template: Template) -> None:
+        """What the first disk would do: have the template in that pool, too. Where it is there
+        already, nothing is read and nothing written. The template's lock is held."""
+        ...

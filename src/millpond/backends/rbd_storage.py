@@ -55,6 +55,12 @@ class RbdStorage(LibvirtStorage):
             _remove(pool, name)
             LOG.info("removed template %s from pool %s", name, pool.name)
 
+    def bring(self, template: Template) -> None:
+        pool = self._pools.named(self._own_pool)
+        if self._in_this_cluster(pool, template) is None:
+            with self._locks.hold(f"rbd-template:{template.volume}"):
+                self._brought(pool, template)
+
     def freeze(self, disk: Disk) -> None:
         self.thaw(disk)
         rbd.create_snapshot(self._frozen(disk))

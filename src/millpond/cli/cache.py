@@ -63,19 +63,19 @@ def fetch(
     """Prepare templates ahead of need, so that the first server of an image need not wait."""
     engine = Engine.load(ctx.obj.config_files)
     wanted = [each for name in images for each in _wanted(engine, name, format)]
-    size = sum(image.size for image, _ in wanted)
+    size = sum(each.image.size for each in wanted)
     with transfer("fetching templates", lambda: size) as progress:
         concurrency = engine.settings.image_cache.precache_concurrency
-        made = precache.fetch(engine.cache.templates, wanted, concurrency, progress)
+        host = engine.host
+        made = precache.fetch(host.templates, host.backends, wanted, concurrency, progress)
     if json:
         print(as_json(made))
         return
-    names = [image.name for image, _ in wanted]
     table(
         ("Image", "Format", "Prepared by", "Size", "Template"),
         [
-            (name, each.format, each.prepared, format_size(each.size), each.volume)
-            for name, each in zip(names, made, strict=True)
+            (want.image.name, each.format, each.prepared, format_size(each.size), each.volume)
+            for want, each in zip(wanted, made, strict=True)
         ],
     )
 
@@ -164,7 +164,7 @@ def _named(engine: Engine, names: Sequence[str]) -> list[Template]:
 def _wanted(engine: Engine, name: str, format: DiskFormat | None) -> list[precache.Wanted]:
     image = engine.images.get(name)
     if format:
-        return [(image, format)]
+        return [precache.Wanted(image=image, format=format)]
     boot = find_boot_images(image.format, image.properties, engine.images.get)
     return list(precache.wanted(image, boot, engine.settings.libvirt.selection))
 

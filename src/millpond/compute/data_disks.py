@@ -55,7 +55,7 @@ def adding(host: Host, details: Mapping[str, str]) -> Verb[Server]:
     """What its process left goes forward: the guest may have the disk, and write to it."""
     steps = (
         Step("volume", partial(_make, host, details), partial(_delete, host, details)),
-        Step("attach", partial(_attach, host, details), partial(_detach, host, details)),
+        Step("attach", deed(partial(_attach, host, details)), partial(_detach, host, details)),
     )
     undone = partial(_without, details)
     return Verb(
@@ -73,7 +73,7 @@ def removing(host: Host, details: Mapping[str, str]) -> Verb[Server]:
         Step(
             "detach",
             deed(partial(_detach, host, details)),
-            partial(_attach_again, host, details),
+            partial(_attach, host, details),
         ),
         Step("volume", deed(partial(_delete, host, details))),
     )
@@ -119,7 +119,7 @@ def _delete(host: Host, details: Mapping[str, str], server: Server) -> None:
     host.storage_of(disk).delete(disk)
 
 
-def _attach(host: Host, details: Mapping[str, str], server: Server) -> Server:
+def _attach(host: Host, details: Mapping[str, str], server: Server) -> None:
     disk = disk_of(server, details["role"])
     if host.domains.state(server.id) in ON:
         chain = host.storage_of(disk).chain(disk)
@@ -127,7 +127,6 @@ def _attach(host: Host, details: Mapping[str, str], server: Server) -> Server:
         host.domains.mark(server.id, record_xml(settled(server), host.records.owner))
     else:
         spawn.define(host, server)
-    return server
 
 
 def _detach(host: Host, details: Mapping[str, str], server: Server) -> None:
@@ -139,10 +138,6 @@ def _detach(host: Host, details: Mapping[str, str], server: Server) -> None:
         host.domains.mark(server.id, record_xml(settled(remaining), host.records.owner))
     else:
         spawn.define(host, remaining)
-
-
-def _attach_again(host: Host, details: Mapping[str, str], server: Server) -> None:
-    _attach(host, details, server)
 
 
 def _without(details: Mapping[str, str], server: Server) -> Server:

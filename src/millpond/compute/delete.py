@@ -51,7 +51,7 @@ def _look_at_the_disks(host: Host, server: Server) -> None:
         host.pools.named(server.overlay.pool)
 
 
-def _delete_disks(host: Host, details: Mapping[str, str], server: Server) -> None:
+def _delete_disks(details: Mapping[str, str], host: Host, server: Server) -> None:
     """With what an interrupted operation left beside them: its details were passed on to us."""
     force = FORCE in details
     for disk in server.disks:
@@ -77,15 +77,12 @@ def deletion(host: Host, details: Mapping[str, str]) -> Verb[Server]:
     def step(name: str, act: Act) -> Step[Server]:
         return Step(name, deed(partial(act, host)))
 
-    def delete_disks(host: Host, server: Server) -> None:
-        _delete_disks(host, details, server)
-
     return Verb(
         "delete",
         (
             step("stop", spawn.power_off),
             step("domain", spawn.undefine),
-            step("disks", delete_disks),
+            step("disks", partial(_delete_disks, details)),
         ),
         finished=nothing,
         undone=settled,

@@ -135,6 +135,8 @@ class Glance:
                     if not begins_at(response, offset):
                         raise CannotResume(what, "it cannot be gone on with where it stopped")
                 elif response.status_code != 200:
+                    if response.status_code == 404:
+                        self._answer(image.id)  # gone altogether, or only its bytes?
                     raise reading.refusal(response.status_code)
                 yield from reading.body(response, offset, image.size)
 

@@ -16,7 +16,14 @@ from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 import requests
 import urllib3
 
-from millpond.errors import BadOption, CannotResume, FetchFailed, FetchInterrupted, NothingAtUrl
+from millpond.errors import (
+    BadOption,
+    CannotResume,
+    FetchFailed,
+    FetchForbidden,
+    FetchInterrupted,
+    NothingAtUrl,
+)
 from millpond.model.sizes import format_size
 from millpond.model.transfer import Patience
 
@@ -24,7 +31,10 @@ BLOCK = 256 * 1024
 """What must arrive within read_seconds: a server that sends a byte now and then is dead, too."""
 
 _REDIRECTS = 5
-_TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
+_REFUSALS = {
+    **dict.fromkeys((401, 403), FetchForbidden),
+    **dict.fromkeys((408, 425, 429, 500, 502, 503, 504), FetchInterrupted),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +50,7 @@ class Reading:
         return self.patience.connect_seconds, self.patience.read_seconds
 
     def refusal(self, code: int) -> FetchFailed:
-        kind = FetchInterrupted if code in _TRANSIENT else FetchFailed
+        kind = _REFUSALS.get(code, FetchFailed)
         return kind(self.shown, f"its server answers {code}{_phrase(code)}")
 
     def body(self, response: requests.Response, offset: int, size: int | None) -> Iterator[bytes]:

@@ -96,17 +96,23 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
 
     def _receive(self, wanted: ImagePreparation) -> ImagePreparation:
         """The image's own bytes into the workspace; a local file to be converted stays put."""
-        local = self._images.local_file(wanted.image)
+        local = self._trusted_file(wanted)
         part = self._publication.part(wanted)
         part.unlink(missing_ok=True)  # of an attempt that was interrupted
         with self._space(wanted.image.size):
             if local is None:
                 received = self._download(wanted, part)
-                return replace(wanted, prepared=Prepared.DOWNLOAD, digest=received.digest)
+                how = Prepared.COPY if self._images.local_file(wanted.image) else Prepared.DOWNLOAD
+                return replace(wanted, prepared=how, digest=received.digest)
             if wanted.converts:
                 return wanted
             how = files.link_or_copy(local, part, wanted.progress)
         return replace(wanted, prepared=how)
+
+    def _trusted_file(self, wanted: ImagePreparation) -> Path | None:
+        """The image, if it is on this machine. Not for what comes beneath disks that are there:
+        those bytes are all read, and compared with the image's digest on their way."""
+        return None if wanted.replaces else self._images.local_file(wanted.image)
 
     def _download(self, wanted: ImagePreparation, part: Path) -> Received:
         image = wanted.image
@@ -121,7 +127,7 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
     def _convert(self, wanted: ImagePreparation) -> ImagePreparation:
         if not wanted.converts:
             return wanted
-        source = self._images.local_file(wanted.image) or self._publication.part(wanted)
+        source = self._trusted_file(wanted) or self._publication.part(wanted)
         target = self._publication.part(wanted).with_name("converted")
         target.unlink(missing_ok=True)  # an orphan of a killed process may still write to that one
         with self._space(wanted.image.virtual_size):

@@ -3,6 +3,7 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from millpond.errors import TemplateInUse
@@ -94,6 +95,16 @@ class BaseTemplateImagehandler(ABC):
                 template = self._prepare(image, format, progress)
             self._note_use(name)
             return template
+
+    def hold(self, template: Template) -> AbstractContextManager[None]:
+        """Nobody removes it meanwhile."""
+        return self._store.lock(template.volume)
+
+    def renew_image(self, image: Image, format: DiskFormat) -> Template:
+        """In place of a template that is wrong. Disks may stand on it, so it stays until the new
+        one is whole."""
+        with self._store.lock(template_name(image.id, format)):
+            return self._prepare(image, format, silent)
 
     def remove_image(self, image: ImageId, format: DiskFormat) -> None:
         """Drop a template that nothing uses; one that is gone already is no error."""

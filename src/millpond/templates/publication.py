@@ -4,7 +4,6 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -120,16 +119,6 @@ class Publication:
             undone=nothing,
             resumes=True,
         )
-
-    def set_aside(self, name: str) -> Path:
-        """Out of the pool, but kept for people to look at. Its lock is held."""
-        self._store.workspace(name)
-        self._store.forget(name)
-        kept = self._store.set_aside(name, datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"))
-        self._store.pool.refresh()
-        self._store.discard_workspace(name)
-        LOG.warning("template %s is not what it was: moved to %s", name, kept)
-        return kept
 
     def clear(self, name: str) -> None:
         """Remove what an interrupted preparation left: only what its own journal names."""

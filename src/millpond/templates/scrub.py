@@ -1,6 +1,7 @@
 """Templates read again, byte for byte, and compared with what they were."""
 
 import hashlib
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -12,6 +13,8 @@ from millpond.system.files import Progress, silent
 from millpond.templates.handler import Users
 from millpond.templates.publication import Publication
 from millpond.templates.store import TemplateStore
+
+LOG = logging.getLogger(__name__)
 
 
 class Outcome(StrEnum):
@@ -36,18 +39,18 @@ class Scrubbed:
     """What is to be known, in words."""
 
 
-Fetch = Callable[[Template], Template | None]
-"""Prepare a template anew; None for one that has no image."""
+Renew = Callable[[Template], Template]
+"""Prepare the template of an image anew, from bytes that were compared with their digest."""
 
 
 class Scrub:
     def __init__(
-        self, store: TemplateStore, publication: Publication, users: Users, fetch: Fetch
+        self, store: TemplateStore, publication: Publication, users: Users, renew: Renew
     ) -> None:
         self._store = store
         self._publication = publication
         self._users = users
-        self._fetch = fetch
+        self._renew = renew
 
     def scrub(self, template: Template, progress: Progress = silent) -> Scrubbed:
         """Read without its lock, so that servers are made from it meanwhile: its bytes never
@@ -62,7 +65,8 @@ class Scrub:
             return Scrubbed(template=template, outcome=Outcome.INTACT)
         with self._store.lock(template.volume):
             outcome = self._settled(template, found)
-        return self._replaced(outcome) if outcome.outcome is Outcome.SET_ASIDE else outcome
+        wrong = outcome.outcome is Outcome.WRONG
+        return self._replaced(outcome) if wrong and template.image else outcome
 
     def _settled(self, template: Template, found: str) -> Scrubbed:
         """What is to be done where the digest differs. The template's lock is held."""
@@ -72,26 +76,25 @@ class Scrub:
         if template.digest is None:
             self._store.put(replace(template, digest=found))
             return Scrubbed(template=template, outcome=Outcome.RECORDED)
-        if users := self._users(name):
-            detail = f"left alone, because it is used by {', '.join(users)}"
-            return Scrubbed(template=template, outcome=Outcome.WRONG, detail=detail)
-        detail = f"what it was is in {self._publication.set_aside(name)}"
-        return Scrubbed(template=template, outcome=Outcome.SET_ASIDE, detail=detail)
+        users, kept = self._users(name), self._store.keep_aside(name)
+        LOG.warning("template %s is not what it was, which is kept in %s", name, kept)
+        detail = f"what it was is in {kept}"
+        if users:
+            detail = f"used by {', '.join(users)}, which may have read wrong bytes; {detail}"
+        elif not template.image:
+            self._publication.drop(name)
+            return Scrubbed(template=template, outcome=Outcome.SET_ASIDE, detail=detail)
+        return Scrubbed(template=template, outcome=Outcome.WRONG, detail=detail)
 
-    def _replaced(self, aside: Scrubbed) -> Scrubbed:
-        """Where its image lies on the same file system, the two may have been one file."""
+    def _replaced(self, wrong: Scrubbed) -> Scrubbed:
+        """Also beneath disks: the bytes are those that the disks were made from. A server that
+        runs has the old file open until it is started again."""
         try:
-            fresh = self._fetch(aside.template)
+            fresh = self._renew(wrong.template)
         except MillpondError as error:
-            detail = f"{aside.detail}; it could not be prepared anew: {error}"
-            return replace(aside, outcome=Outcome.WRONG, detail=detail)
-        if fresh is None:
-            return aside
-        if fresh.digest in (None, self._digest(fresh)):
-            return replace(aside, template=fresh, outcome=Outcome.REPLACED)
-        self._drop_unless_used(fresh)
-        detail = f"{aside.detail}; its image is damaged, too: add that again"
-        return replace(aside, outcome=Outcome.WRONG, detail=detail)
+            self._drop_unless_used(wrong.template)
+            return replace(wrong, detail=f"{wrong.detail}; it could not be prepared anew: {error}")
+        return replace(wrong, template=fresh, outcome=Outcome.REPLACED)
 
     def _drop_unless_used(self, template: Template) -> None:
         with self._store.lock(template.volume):

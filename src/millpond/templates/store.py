@@ -9,6 +9,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from pathlib import Path
 
 from millpond.errors import DamagedRecord, StateNotWritable
@@ -83,11 +84,11 @@ class TemplateStore:
     def remove_file(self, name: str) -> None:
         files.remove(self.cache / name)
 
-    def set_aside(self, name: str, stamp: str) -> Path:
-        """Move a file out of the pool, to be looked at by people."""
+    def keep_aside(self, name: str) -> Path:
+        """What a template is now, for people to look at when it has gone or was replaced."""
         self._make(self._quarantine)
-        kept = self._quarantine / f"{name}.{stamp}"
-        (self.cache / name).rename(kept)
+        kept = self._quarantine / f"{name}.{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
+        files.link_or_copy(self.cache / name, kept)
         return kept
 
     def workspace(self, name: str) -> Path:

@@ -1,6 +1,7 @@
 """A real Glance with images in files and, beside a Cinder, in volumes and in Ceph."""
 
 import functools
+import json
 from pathlib import Path
 
 from openstack.exceptions import raise_from_response
@@ -63,6 +64,10 @@ class Glance(Api):
         made = self.api.create_image(
             path.name, disk_format=disk_format, container_format="bare", allow_duplicates=True
         )
+        return self.fill(made, path, store)
+
+    def fill(self, made: Image, path: Path, store: str = FILES) -> Image:
+        """Give an image its content."""
         # The SDK's own upload knows no stores, and Glance wants the size for a volume.
         headers = {
             "Content-Type": "application/octet-stream",
@@ -74,7 +79,13 @@ class Glance(Api):
         raise_from_response(answer)
         return self.api.get_image(made)
 
+    def rule(self, **rules: str) -> None:
+        """State rules of its policy, which it reads again when they change. One that was stated
+        stays until it is stated anew: ``!`` allows nobody, ``@`` everybody."""
+        self._policy.write_text(json.dumps(rules))
+
     def _configure(self) -> None:
+        self.rule()
         if self._cinder:
             self._configure_ceph(self._cinder)
         self._paste.write_text(ini(_PASTE))
@@ -104,6 +115,7 @@ class Glance(Api):
             "database": {"connection": f"sqlite:///{self._etc}/glance.sqlite"},
             "glance_store": {"default_backend": FILES},
             "oslo_concurrency": {"lock_path": self._make_directory("locks")},
+            "oslo_policy": {"policy_file": self._policy},
             "paste_deploy": {"config_file": self._paste},
             "os_glance_staging_store": {
                 "filesystem_store_datadir": self._make_directory("staging")
@@ -132,6 +144,10 @@ class Glance(Api):
     @property
     def _etc(self) -> Path:
         return self._make_directory("glance")
+
+    @property
+    def _policy(self) -> Path:
+        return self._etc / "policy.yaml"
 
     @property
     def _paste(self) -> Path:

@@ -3,7 +3,7 @@
 import abc
 import signal
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import openstack
 from openstack.connection import Connection
@@ -12,6 +12,7 @@ from tests.support.loopback import accepts, free_port
 from tests.support.namespace import HostNamespaces
 from tests.support.openstack.environment import python
 from tests.support.processes import Daemon, belonging
+from tests.support.running import Running
 from tests.support.waiting import wait_for
 
 # Three seconds for Glance, hardly more for Cinder with two backends; the machine may be busy.
@@ -21,7 +22,7 @@ _STOP_SECONDS = 30
 _PROGRAMS = Path(__file__).parent / "programs"
 
 
-class Service(abc.ABC):
+class Service(Running):
     """One daemon; all that it writes lies in `directory`.
 
     stop() makes it unreachable; start() brings it back with all that it knew, on the same port.
@@ -36,17 +37,6 @@ class Service(abc.ABC):
         self._name = type(self).__name__.lower()
         self._host = HostNamespaces(directory, name=self._name, network=None)
         self._daemon: Daemon | None = None
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def is_running(self) -> bool:
@@ -91,7 +81,7 @@ class Service(abc.ABC):
     def _command(self) -> list[str]:
         """The words that become the daemon; the first is a path."""
 
-    def _furnish(self) -> None:  # noqa: B027 # most need nothing
+    def _furnish(self) -> None:  # most need nothing
         """Make what is to be there after each start."""
 
     def _end(self, number: signal.Signals) -> None:

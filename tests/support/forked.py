@@ -1,0 +1,73 @@
+"""Programs of ours in processes of their own that need not load anything: each is forked from one
+that has. Where the loading itself is looked at, tests start the real command."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from millpond.cli.main import main
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(
+    [
+        __name__,
+        "millpond.engine",
+        "millpond.images.glance",
+        "millpond.templates.linking",
+        "tests.support.killer",
+    ]
+)
+
+
+def run(
+    program: Callable[[], object], words: Sequence[str], seconds: float
+) -> subprocess.CompletedProcess[str]:
+    """As subprocess.run() would answer; sys.argv is what the program finds its words in."""
+    with tempfile.TemporaryDirectory() as directory:
+        out, err = Path(directory, "out"), Path(directory, "err")
+        process = _CONTEXT.Process(
+            target=_become, args=(program, words, dict(os.environ), os.getcwd(), (out, err))
+        )
+        process.start()
+        try:
+            process.join(seconds)
+            if process.exitcode is None:
+                raise subprocess.TimeoutExpired(words, seconds, *map(_text, (out, err)))
+            return subprocess.CompletedProcess(words, process.exitcode, _text(out), _text(err))
+        finally:
+            process.kill()
+            process.join()
+            process.close()
+
+
+def command(words: Sequence[str], seconds: float) -> subprocess.CompletedProcess[str]:
+    return run(_command, ["millpond", *words], seconds)
+
+
+def _command() -> None:
+    sys.exit(main())
+
+
+def _text(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def _become(
+    program: Callable[[], object],
+    words: Sequence[str],
+    environment: dict[str, str],
+    directory: str,
+    files: tuple[Path, Path],
+) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(directory)
+    for number, path in enumerate(files, start=1):
+        with path.open("wb") as file:
+            os.dup2(file.fileno(), number)
+    sys.argv = list(words)
+    program()

@@ -1,0 +1,43 @@
+"""Many servers on many templates, laid out behind Millpond's back: by its own ways, minutes."""
+
+import os
+import uuid
+from dataclasses import replace
+
+import libvirt
+
+from millpond.compute import spawn
+from millpond.compute.request import ServerRequest
+from millpond.images.intake import Intake
+from millpond.model.flavor import Flavor
+from millpond.model.names import ServerId
+from millpond.model.sizes import MiB
+from tests.support.millpond import Millpond
+
+
+def populate(millpond: Millpond, connection: libvirt.virConnect, count: int, bases: int) -> None:
+    """So many servers, each with an overlay; no disk and no template has a byte of its own."""
+    engine = millpond.engine()
+    blank = millpond.directory / "blank.raw"
+    blank.write_bytes(bytes(MiB))
+    image = Intake(engine.images_directory).add(blank, name="blank")
+    request = ServerRequest(name="model", image=image, flavor=Flavor(memory=32 * MiB))
+    model = spawn.create(engine.host, request, start=False)
+    store, (disk,) = engine.cache.store, model.disks
+    (template,) = store.all()
+    assert disk.template
+    names = [f"{number:040x}" for number in range(bases)]
+    for name in names:
+        os.link(millpond.bases / template.volume, millpond.bases / name)
+        store.put(replace(template, volume=name))
+    overlay = (millpond.disks / disk.volume).read_bytes()[:65536]
+    domain = connection.lookupByName("model").XMLDesc()
+    for number in range(count):
+        id, base = ServerId(str(uuid.uuid4())), names[number % bases]
+        own = replace(disk, volume=f"{id}_disk", template=replace(disk.template, volume=base))
+        engine.records.put(replace(model, id=id, name=f"s{number}", disks=(own,)))
+        header = overlay.replace(template.volume.encode(), base.encode())
+        (millpond.disks / own.volume).write_bytes(header)
+        xml = domain.replace(model.id, id).replace(template.volume, base)
+        connection.defineXML(xml.replace("<name>model<", f"<name>s{number}<"))
+    connection.storagePoolLookupByName("nova-disks-pool").refresh()
