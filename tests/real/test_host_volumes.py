@@ -16,6 +16,7 @@ from tests.support.glance_pages import ID
 from tests.support.image_files import MiB
 from tests.support.killer import killed
 from tests.support.linked import linked_host
+from tests.support.millpond import COMMAND
 
 SECRET = b"SECRET!!"
 FULL = pytest.mark.full
@@ -167,7 +168,8 @@ def test_without_os_brick_the_image_is_downloaded_and_that_is_said(
 ):
     (workdir / "os_brick.py").write_text("raise ModuleNotFoundError(name='os_brick')\n")
     monkeypatch.setenv("PYTHONPATH", str(workdir))
-    done = host.millpond.run("cache", "fetch", ID)
+    words = [COMMAND, "--config-file", host.millpond.config, "cache", "fetch", ID]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100)
     assert (done.returncode, "millpond[volumes]" in done.stderr) == (0, True)
     assert [each["prepared"] for each in host.templates()] == ["download"]
     assert (host.name.is_symlink(), host.cinder.attachments) == (False, {})
