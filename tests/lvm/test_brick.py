@@ -119,6 +119,7 @@ def test_what_somebody_else_on_this_host_uses_stays_connected(host, exported):
     assert iscsi.sessions() == [exported["target_iqn"]]
 
 
+@pytest.mark.full
 def test_killed_before_it_has_a_record_the_device_goes(host):
     killed(host.millpond, "link", "enter", Moment.END, "create", "a", ID)
     assert len(iscsi.sessions()) == 1
@@ -127,6 +128,7 @@ def test_killed_before_it_has_a_record_the_device_goes(host):
     assert (iscsi.sessions(), host.left(), host.cinder.attachments) == ([], [], {})
 
 
+@pytest.mark.full
 def test_a_wrong_password_is_no_disaster(host):
     host.cinder.connection["auth_password"] = "something-else"
     done = host.millpond.run("cache", "fetch", ID, seconds=300)
