@@ -169,7 +169,7 @@ class Cache:
     def linked(self, template: str) -> Layer | None:
         """Where a template's bytes are, if it is a link."""
         found = self.store.find(template)
-        if found and found.link and found.link.file:
+        if found and found.link:
             self.templates.reach(found)
         return found.linked_layer if found else None
 

@@ -92,6 +92,12 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
             with self._store.lock(template.volume):
                 self._revive(template.volume)
 
+    def leads_nowhere(self, template: Template) -> bool:
+        if template.link is None:
+            return False
+        place = self._places.at(template.link.location)
+        return not (place.has(template.link) and place.leads(template.link))
+
     @classmethod
     def outlook(
         cls, images: ImageSource, links: LinkAccess, image: Image, format: DiskFormat

@@ -50,7 +50,8 @@ class Place(Protocol):
         ...
 
     def leads(self, link: Link) -> bool:
-        """Whether this host reaches it; nobody else is asked."""
+        """Whether this host reaches it. Cinder is not asked; a Ceph cluster that does not answer
+        is an error now, and QEMU would wait for minutes."""
         ...
 
 
@@ -109,7 +110,7 @@ class _RbdPlace:
         return link.rbd == self._source() and rbd.has_snapshot(link.rbd)
 
     def leads(self, link: Link) -> bool:
-        return True
+        return bool(link.rbd and rbd.exists(link.rbd))
 
     def _source(self) -> RbdSource:
         if not self.access.ceph:
@@ -170,6 +171,8 @@ class _VolumePlace:
         return volume is not None and link.attachment in {each.id for each in volume.held}
 
     def leads(self, link: Link) -> bool:
+        if link.rbd:
+            return rbd.exists(link.rbd)
         return link.file is None or self.volumes.leads(link.file)
 
     def _disconnect(self, template: str, attachment: str) -> None:
