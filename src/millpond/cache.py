@@ -1,7 +1,7 @@
 """The parts of a host's image cache: the wiring, once, for every program."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -47,6 +47,8 @@ class Cache:
     cluster: RbdStorage | None
     """Where templates are brought into a Ceph cluster, too."""
     watch: Watch
+    reader: Callable[[], int]
+    """QEMU's user."""
 
     @cached_property
     def store(self) -> TemplateStore:
@@ -167,6 +169,8 @@ class Cache:
     def linked(self, template: str) -> Layer | None:
         """Where a template's bytes are, if it is a link."""
         found = self.store.find(template)
+        if found and found.link:
+            self.templates.reach(found)
         return found.linked_layer if found else None
 
     def _link_access(self) -> LinkAccess:
@@ -177,6 +181,9 @@ class Cache:
             owner=lambda: self.records.owner,
             cinder=self.settings.cinder,
             ceph=self._ceph(),
+            bases=Path(self.pools.plan.base.path),
+            state=self.settings.state_path,
+            reader=self.reader,
         )
 
     @cached_property

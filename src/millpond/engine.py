@@ -174,7 +174,12 @@ class Engine:
             uses=self.template_uses,
             cluster=self.rbd_storage if self.settings.libvirt.rbd else None,
             watch=self._watch,
+            reader=self._qemu_uid,
         )
+
+    def _qemu_uid(self) -> int:
+        user = virtualization.qemu_user(self.libvirtd)
+        return user.uid if user else 0
 
     @property
     def template_uses(self) -> TemplateUses:

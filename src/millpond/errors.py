@@ -533,6 +533,14 @@ class ToolFailed(MillpondError):
     exit_code = 7
 
 
+@dataclass(eq=False)
+class VolumeNotConnected(MillpondError):
+    reason: str
+    message = "a volume of Cinder cannot be reached from this host: {self.reason}"
+    hint = "see docs/linking.md for what a host needs; images are downloaded meanwhile"
+    exit_code = 7
+
+
 # 8: the state directory
 
 

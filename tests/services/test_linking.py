@@ -395,6 +395,7 @@ def test_after_a_restart_links_are_made_again_and_dangling_ones_dropped(
     for volume in map(volume_of, (image, other)):
         for attachment in cloud.cinder.attachments(volume):
             cloud.cinder.detach(attachment)
+    assert "2 linked templates cannot be read any more" in cloud.millpond.run("doctor").stdout
     cloud.glance.api.delete_image(other)
     wait_for(lambda: cloud.cinder.api.find_volume(volume_of(other)) is None, 60)
     cloud.millpond.engine().cache.templates.init()
@@ -403,6 +404,18 @@ def test_after_a_restart_links_are_made_again_and_dangling_ones_dropped(
     assert (template["image"], template["link"]["attachment"]) == (image.id, held.id)
     cloud.millpond.ok("server", "reboot", "a", "--hard")
     cloud.millpond.wait_for_console(made["id"], "BOOTS 0002")
+
+
+def test_a_cluster_that_does_not_answer_is_an_error_before_a_server_starts(
+    cloud: Cloud, ceph: Ceph, guest: Callable[[int], Path]
+) -> None:
+    cloud.upload(guest(2 * MiB), "linked", "raw", stores.VOLUMES)
+    cloud.create("a", "linked", "--no-start")
+    ceph.stop()
+    status, said = cloud.millpond.fails("server", "start", "a")
+    assert (status, "Ceph" in said) == (6, True)
+    ceph.start()
+    cloud.millpond.ok("server", "start", "a")
 
 
 FULL = pytest.mark.full
@@ -418,7 +431,7 @@ def moments(*steps: str, usual: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("step", "moment"), moments("look", "attach", "inspect", "record", usual="attach")
+    ("step", "moment"), moments("look", "attach", "inspect", "enter", "record", usual="attach")
 )
 def test_killed_while_it_links_it_holds_nothing_for_long(
     cloud: Cloud, guest: Callable[[int], Path], step: str, moment: Moment

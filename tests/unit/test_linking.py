@@ -1,5 +1,7 @@
 """Where images lie, and how volumes are reached: what is told without asking anybody."""
 
+from pathlib import Path
+
 import pytest
 
 from millpond.errors import ImageRefused
@@ -10,7 +12,7 @@ from millpond.model.layer import CephAccess, FileSource, IscsiSource, Layer, Rbd
 from millpond.model.template import Link
 from millpond.model.transfer import Patience
 from millpond.system import qemu_img
-from millpond.templates.connections import NotLinkable, connected
+from millpond.templates.connections import NotLinkable, Ways, connected, is_for_the_host
 from millpond.templates.places import Places
 
 VOLUME = "0b9b0b5e-2a5b-4c55-8a5e-1d9a53a2e7f1"
@@ -30,10 +32,21 @@ ISCSI = {
     "target_iqn": "iqn.2010-10.org.openstack:volume",
     "target_lun": 1,
 }
+CHAP = {**ISCSI, "auth_method": "CHAP", "auth_password": "secret"}
+NFS = {"driver_volume_type": "nfs", "export": "10.0.0.1:/ponds", "name": "volume", "format": "raw"}
+
+
+def ways(ceph: CephAccess | None = None, initiator: str = "") -> Ways:
+    """The host names a device after the volume's kind."""
+    return Ways(
+        ceph=ceph,
+        initiator=initiator,
+        connect=lambda told: FileSource(path=f"/dev/{told['driver_volume_type']}"),
+    )
 
 
 @pytest.fixture
-def places() -> Places:
+def places(tmp_path: Path) -> Places:
     nowhere = CloudAccess(
         cloud="",
         auth_type="none",
@@ -45,7 +58,14 @@ def places() -> Places:
         patience=Patience(connect_seconds=1, read_seconds=1, retries=0),
     )
     access = LinkAccess(
-        host="pond", initiator="iqn:us", owner=lambda: "me", cinder=nowhere, ceph=OURS
+        host="pond",
+        initiator="iqn:us",
+        owner=lambda: "me",
+        cinder=nowhere,
+        ceph=OURS,
+        bases=tmp_path,
+        state=tmp_path,
+        reader=lambda: 0,
     )
     return Places(access)
 
@@ -78,7 +98,7 @@ def test_other_places_are_not_linked(places: Places, location: str, kind: str) -
 
 
 def test_a_volume_in_ceph_is_read_by_the_user_whose_key_libvirt_has() -> None:
-    source = connected(LINK, RBD, OURS, "").rbd
+    source = connected(LINK, RBD, ways(OURS)).rbd
     assert source == RbdSource(
         access=CephAccess(
             pool="volumes",
@@ -91,13 +111,13 @@ def test_a_volume_in_ceph_is_read_by_the_user_whose_key_libvirt_has() -> None:
 
 
 def test_without_one_of_our_own_cinders_user_reads_it() -> None:
-    source = connected(LINK, RBD, None, "").rbd
+    source = connected(LINK, RBD, ways()).rbd
     assert source
     assert (source.access.user, source.access.secret) == ("cinder", "theirs")
 
 
 def test_a_lun_is_reached_by_qemu_itself() -> None:
-    source = connected(LINK, ISCSI, None, "iqn:us").iscsi
+    source = connected(LINK, ISCSI, ways(initiator="iqn:us")).iscsi
     assert source == IscsiSource(
         host="fd00::1",
         port=3260,
@@ -110,15 +130,30 @@ def test_a_lun_is_reached_by_qemu_itself() -> None:
 @pytest.mark.parametrize(
     ("connection", "reason"),
     [
-        ({**ISCSI, "auth_method": "CHAP", "auth_password": "secret"}, "asks for a password"),
+        ({**CHAP, "encrypted": True}, "encrypted"),
+        ({**NFS, "format": "qcow2"}, "is a qcow2 file"),
         ({**RBD, "encrypted": True}, "encrypted"),
         ({"driver_volume_type": "fibre_channel"}, "kind 'fibre_channel'"),
         ({}, "kind None"),
     ],
 )
-def test_what_qemu_cannot_reach_is_downloaded(connection: dict[str, object], reason: str) -> None:
+def test_what_nobody_reaches_is_downloaded(connection: dict[str, object], reason: str) -> None:
     with pytest.raises(NotLinkable, match=reason):
-        connected(LINK, connection, OURS, "")
+        connected(LINK, connection, ways(OURS))
+
+
+@pytest.mark.parametrize("connection", [CHAP, NFS])
+def test_what_qemu_does_not_reach_by_itself_is_the_hosts_to_connect(
+    connection: dict[str, object],
+) -> None:
+    assert is_for_the_host(connection)
+    link = connected(LINK, connection, ways(OURS))
+    assert link.source == FileSource(path=f"/dev/{connection['driver_volume_type']}")
+
+
+@pytest.mark.parametrize("connection", [RBD, ISCSI, {}])
+def test_what_qemu_reaches_the_host_does_not_connect(connection: dict[str, object]) -> None:
+    assert not is_for_the_host(connection)
 
 
 def test_only_what_must_be_seen_of_a_linked_image_is_read() -> None:

@@ -56,7 +56,7 @@ CHECKS = (
     Check(name="operations", looks=(servers.interrupted,), needs=("records",)),
     Check(
         name="templates",
-        looks=(templates.unfinished, templates.needed),
+        looks=(templates.unfinished, templates.needed, templates.links),
         needs=("records", "pools"),
     ),
     Check(name="images", looks=(images.contents, images.leftovers)),

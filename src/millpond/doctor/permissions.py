@@ -29,9 +29,11 @@ def ways(engine: Engine) -> Iterator[Finding]:
 
 
 def bases(engine: Engine) -> Iterator[Finding]:
-    """A base that QEMU's user owned could be written to by a guest (trap 17)."""
+    """A base that QEMU's user owned could be written to by a guest (trap 17). What is linked is
+    somebody else's."""
     store = opened_store(engine)
-    paths = [store.cache / each.volume for each in store.all()] if store else []
+    here = [each.volume for each in store.all() if not each.link] if store else []
+    paths = [store.cache / each for each in here] if store else []
     changed = [path for path in paths if not _is_as_we_made_it(path)]
     for path in changed:
         yield problem(

@@ -53,6 +53,25 @@ def needed(engine: Engine) -> Iterator[Finding]:
         yield ok("each template that a disk stands on is there")
 
 
+def links(engine: Engine) -> Iterator[Finding]:
+    store = opened_store(engine)
+    linked = [each for each in store.all() if each.link] if store else []
+    lost = [each.volume for each in linked if engine.cache.templates.leads_nowhere(each)]
+    if lost:
+        yield problem(
+            f"{counted(len(lost), 'linked template')} cannot be read any more: {some(lost)}",
+            f"{_MEND} links what it can, and drops what no disk stands on",
+            partial(_link_again, engine),
+        )
+    elif linked:
+        yield ok("each linked template leads where it should")
+
+
+def _link_again(engine: Engine) -> str:
+    engine.cache.templates.init()
+    return "what could be linked again was, and what nothing uses was dropped"
+
+
 def _gone(engine: Engine, base: TemplateRef, server: Server, disk: Disk) -> Finding:
     users = ", ".join(engine.template_uses.promised().of(base.volume))
     what = f"template {base.volume} is missing or damaged, and disks stand on it: {users}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from millpond.model.layer import CephAccess
 from millpond.model.transfer import Patience
@@ -39,3 +40,9 @@ class LinkAccess:
     cinder: CloudAccess
     ceph: CephAccess | None
     """As [libvirt] has it; its pool is of no concern here."""
+    bases: Path
+    """The base pool's directory: a volume that is a device or a file here has its name there."""
+    state: Path
+    """Ours, on this machine."""
+    reader: Callable[[], int]
+    """QEMU's user, who reads what is linked; 0 if there is none beside root."""

@@ -1,5 +1,6 @@
 """Services of OpenStack: how to connect to one, and what its errors mean."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +17,8 @@ from millpond.system.http import Reading
 
 def connect(access: CloudAccess, service: str) -> Connection:
     """A client of one service, by the SDK's name of it, such as image."""
+    # Below this it writes whole answers to the log: Cinder's hold passwords of volumes.
+    logging.getLogger("keystoneauth").setLevel(logging.INFO)
     limits: dict[str, Any] = {
         f"{service}_connect_retries": access.patience.retries,
         f"{service}_status_code_retries": access.patience.retries,

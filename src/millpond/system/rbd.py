@@ -28,6 +28,11 @@ def cluster_id(access: CephAccess) -> str:
     return _call(access, "ceph", "fsid").strip()
 
 
+def exists(image: RbdSource) -> bool:
+    """The image, with the snapshot that is named."""
+    return _unless(errno.ENOENT, image.access, "info", image.name)
+
+
 def has_snapshot(at: RbdSource, *, protected: bool = False) -> bool:
     """Of an image that may not be there."""
     try:

@@ -70,6 +70,15 @@ class Cinder:
             self._api.complete_attachment(made)
             return Attached(id=made.id, connection=dict(made.connection_info or {}))
 
+    def connection(self, attachment: str) -> Mapping[str, Any]:
+        """As it is now; it is kept nowhere here. Empty if the attachment is gone."""
+        with self._explained(f"attachment {attachment} of Cinder"):
+            try:
+                found = self._api.get_attachment(attachment)
+            except NotFoundException:
+                return {}
+        return dict(found.connection_info or {})
+
     def detach(self, attachment: str) -> None:
         """One that is gone already is no error."""
         with self._explained(f"attachment {attachment} of Cinder"):

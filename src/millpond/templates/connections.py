@@ -1,10 +1,10 @@
-"""What Cinder says of how a volume is reached, as a link that QEMU follows."""
+"""What Cinder says of how a volume is reached, as a link: QEMU follows it, or the host does."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from millpond.model.layer import CephAccess, IscsiSource, RbdSource
+from millpond.model.layer import CephAccess, FileSource, IscsiSource, RbdSource
 from millpond.model.template import Link
 
 
@@ -12,20 +12,46 @@ class NotLinkable(Exception):
     """The image must be downloaded; the text says why. It never leaves the handler."""
 
 
-def connected(
-    link: Link, connection: Mapping[str, Any], ceph: CephAccess | None, initiator: str
-) -> Link:
-    """The link with its source. ``ceph`` is this host's own way into its cluster, and whose key
-    libvirt has: Cinder names its own user."""
+Connect = Callable[[Mapping[str, Any]], FileSource]
+"""Makes a device or a file of a volume."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """By which this host reaches volumes."""
+
+    ceph: CephAccess | None
+    """Its own way into its cluster, and whose key libvirt has: Cinder names its own user."""
+    initiator: str
+    connect: Connect
+
+
+def connected(link: Link, connection: Mapping[str, Any], ways: Ways) -> Link:
+    """The link with its source."""
     if connection.get("encrypted"):
         raise NotLinkable("its volume is encrypted")
+    if is_for_the_host(connection):
+        return replace(link, file=_file(connection, ways.connect))
     match connection.get("driver_volume_type"):
         case "rbd":
-            return replace(link, rbd=_rbd(connection, ceph))
+            return replace(link, rbd=_rbd(connection, ways.ceph))
         case "iscsi":
-            return replace(link, iscsi=_iscsi(connection, initiator))
+            return replace(link, iscsi=_iscsi(connection, ways.initiator))
         case kind:
-            raise NotLinkable(f"QEMU does not reach volumes of the kind {kind!r} by itself")
+            raise NotLinkable(f"volumes of the kind {kind!r} are not linked")
+
+
+def is_for_the_host(connection: Mapping[str, Any]) -> bool:
+    """Whether QEMU does not reach it by itself. A password would be shown in the domain."""
+    kind = connection.get("driver_volume_type")
+    return kind in ("nfs", "local") or (kind == "iscsi" and bool(connection.get("auth_method")))
+
+
+def _file(connection: Mapping[str, Any], connect: Connect) -> FileSource:
+    """A volume in another format is not what its bytes are: those of its image lie within."""
+    if (format := connection.get("format") or "raw") != "raw":
+        raise NotLinkable(f"its volume is a {format} file")
+    return connect(connection)
 
 
 def _rbd(connection: Mapping[str, Any], ceph: CephAccess | None) -> RbdSource:
@@ -44,8 +70,6 @@ def _rbd(connection: Mapping[str, Any], ceph: CephAccess | None) -> RbdSource:
 
 
 def _iscsi(connection: Mapping[str, Any], initiator: str) -> IscsiSource:
-    if connection.get("auth_method"):
-        raise NotLinkable("its iSCSI target asks for a password")
     host, _, port = str(connection["target_portal"]).rpartition(":")
     return IscsiSource(
         host=host.strip("[]"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from millpond.errors import ImageRefused, MillpondError, NotFound
+from millpond.errors import ImageRefused, MillpondError, NotFound, VolumeNotConnected
 from millpond.images.inspection import Inspection
 from millpond.images.source import ImageSource
 from millpond.model.cloud import LinkAccess
@@ -18,7 +18,7 @@ from millpond.model.template import Link, Prepared, Template
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed, nothing
 from millpond.system import qemu_img
-from millpond.system.files import Progress
+from millpond.system.files import Progress, silent
 from millpond.templates.connections import NotLinkable
 from millpond.templates.downloading import DownloadingTemplateImagehandler
 from millpond.templates.handler import Outlook, Workshop
@@ -80,6 +80,24 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
                 with self._store.lock(template.volume):
                     self._revive(template.volume)
 
+    def fetch_image(
+        self, image: Image, format: DiskFormat, progress: Progress = silent
+    ) -> Template:
+        template = super().fetch_image(image, format, progress)
+        self.reach(template)
+        return template
+
+    def reach(self, template: Template) -> None:
+        if template.link and not self._places.at(template.link.location).leads(template.link):
+            with self._store.lock(template.volume):
+                self._revive(template.volume)
+
+    def leads_nowhere(self, template: Template) -> bool:
+        if template.link is None:
+            return False
+        place = self._places.at(template.link.location)
+        return not (place.has(template.link) and place.leads(template.link))
+
     @classmethod
     def outlook(
         cls, images: ImageSource, links: LinkAccess, image: Image, format: DiskFormat
@@ -97,6 +115,7 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
                 Step("look", deed(lambda wanted: wanted.place.look())),
                 Step("attach", self._attach, self._detach),
                 Step("inspect", deed(self._inspect)),
+                Step("enter", self._enter),
                 Step("record", deed(self._record)),
             ),
             finished=nothing,
@@ -122,7 +141,7 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
             location, place = self._linkable(image, format)
             wanted = Linking(image=image, format=format, location=location, place=place)
             journal.run(self.linking(), wanted, WorkspaceJournal(self._store), self._watch)
-        except NotLinkable as reason:
+        except (NotLinkable, VolumeNotConnected) as reason:
             LOG.warning("image %s is downloaded, not linked: %s", image.name, reason)
             return super()._prepare(image, format, progress)
         LOG.info("linked template %s of image %s to %s", name, image.id, location)
@@ -156,7 +175,17 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         return replace(wanted, link=wanted.place.link(wanted.name))
 
     def _detach(self, held: Linking | Unlinking) -> None:
+        listed = (self._store.cache / held.name).is_symlink()
         held.place.unlink(held.name)
+        if listed:
+            self._store.pool.refresh()
+
+    def _enter(self, wanted: Linking) -> Linking:
+        assert wanted.link is not None  # attach made it
+        link = wanted.place.enter(wanted.name, wanted.link)
+        if link.file:
+            self._store.pool.refresh()
+        return replace(wanted, link=link)
 
     def _inspect(self, wanted: Linking) -> None:
         """As strictly as what is downloaded, but only what must be seen is read (B46)."""
@@ -185,8 +214,12 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
             place = self._places.at(template.link.location)
             if not place.has(template.link):
                 place.look()
-                self._store.put(replace(template, link=place.link(name)))
+                link = place.enter(name, place.link(name))
+                self._store.put(replace(template, link=link))
                 LOG.info("linked template %s again", name)
+            elif not place.leads(template.link):
+                place.enter(name, place.connect(name, template.link))
+                LOG.info("connected the volume of template %s again", name)
         except (NotFound, NotLinkable) as error:
             self._give_up(template, str(error))
         except MillpondError as error:
@@ -197,6 +230,8 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
             LOG.error("template %s, which %s use, is lost: %s", template.volume, users, reason)
             return
         self._store.forget(template.volume)
+        if template.link and template.link.file:
+            self._places.at(template.link.location).unlink(template.volume)
         LOG.info("dropped the link of template %s: %s", template.volume, reason)
 
     def _let_go_of_strays(self, name: str) -> None:
@@ -211,6 +246,8 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         self._store.write(self._store.workspace(name) / "location", location.encode())
 
     def _noted(self, name: str) -> Iterator[str]:
+        if name not in self._store.unfinished():
+            return  # to ask for its workspace would make it, and a file of that name ours
         path = self._store.workspace(name) / "location"
         if path.exists():
             yield path.read_text()

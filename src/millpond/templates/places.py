@@ -13,8 +13,9 @@ from millpond.model.layer import RbdSource
 from millpond.model.names import UUID
 from millpond.model.template import Link
 from millpond.system import rbd
-from millpond.templates.cinder import Cinder, CinderVolume
-from millpond.templates.connections import NotLinkable, connected
+from millpond.templates.cinder import Cinder, CinderVolume, Held
+from millpond.templates.connections import NotLinkable, Ways, connected, is_for_the_host
+from millpond.templates.host_volumes import HostVolumes
 
 _READY = ("available", "in-use")
 _CINDER = re.compile(rf"cinder://(?:[^/]+/)?({UUID})")
@@ -30,13 +31,27 @@ class Place(Protocol):
         """Make it ours to read, after a look. Raises NotLinkable if that cannot be."""
         ...
 
+    def enter(self, template: str, link: Link) -> Link:
+        """Give it its name in the base pool if it is a device or a file here: once it has been
+        inspected, for libvirt looks into whatever it finds there."""
+        ...
+
+    def connect(self, template: str, link: Link) -> Link:
+        """The same link, as ``link`` gave it: made again what this host has lost of it."""
+        ...
+
     def unlink(self, template: str, but: str = "") -> None:
         """Let go of whatever we hold there for this template but one attachment. What is linked
         is never deleted."""
         ...
 
     def has(self, link: Link) -> bool:
-        """Whether it leads there still."""
+        """Whether it is there still, and ours to read."""
+        ...
+
+    def leads(self, link: Link) -> bool:
+        """Whether this host reaches it. Cinder is not asked; a Ceph cluster that does not answer
+        is an error now, and QEMU would wait for minutes."""
         ...
 
 
@@ -47,7 +62,7 @@ class Places:
     def at(self, location: str) -> Place:
         """Raises NotLinkable for a location of another kind."""
         if found := _CINDER.fullmatch(location):
-            return _VolumePlace(self._access, self._cinder, location, found[1])
+            return _VolumePlace(self._access, self._cinder, self._volumes, location, found[1])
         if found := _RBD.fullmatch(location):
             parts = [urllib.parse.unquote(part) for part in found.groups()]
             return _RbdPlace(self._access, location, *parts)
@@ -57,6 +72,10 @@ class Places:
     @cached_property
     def _cinder(self) -> Cinder:
         return Cinder(self._access.cinder)
+
+    @cached_property
+    def _volumes(self) -> HostVolumes:
+        return HostVolumes(self._access)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +97,20 @@ class _RbdPlace:
     def link(self, template: str) -> Link:
         return Link(location=self.location, rbd=self._source())
 
+    def enter(self, template: str, link: Link) -> Link:
+        return link
+
+    def connect(self, template: str, link: Link) -> Link:
+        return link
+
     def unlink(self, template: str, but: str = "") -> None:
         """Ceph is not told who reads."""
 
     def has(self, link: Link) -> bool:
         return link.rbd == self._source() and rbd.has_snapshot(link.rbd)
+
+    def leads(self, link: Link) -> bool:
+        return bool(link.rbd and rbd.exists(link.rbd))
 
     def _source(self) -> RbdSource:
         if not self.access.ceph:
@@ -95,6 +123,7 @@ class _RbdPlace:
 class _VolumePlace:
     access: LinkAccess
     cinder: Cinder
+    volumes: HostVolumes
     location: str
     id: str
 
@@ -116,18 +145,50 @@ class _VolumePlace:
         }
         attached = self.cinder.attach(self.id, connector)
         link = Link(location=self.location, attachment=attached.id)
-        return connected(link, attached.connection, self.access.ceph, self.access.initiator)
+        return connected(link, attached.connection, self._ways(template))
+
+    def enter(self, template: str, link: Link) -> Link:
+        return replace(link, file=self.volumes.enter(template, link.file)) if link.file else link
+
+    def connect(self, template: str, link: Link) -> Link:
+        return connected(link, self.cinder.connection(link.attachment), self._ways(template))
 
     def unlink(self, template: str, but: str = "") -> None:
+        """A device stays connected as long as this host has it for somebody else."""
         volume = self.cinder.volume(self.id)
-        for each in volume.held if volume else ():
-            ours = (each.host, each.place) == (self.access.host, self._mark(template))
-            if ours and each.id != but:
-                self.cinder.detach(each.id)
+        held = volume.held if volume else ()
+        here = {each.id for each in held if each.host == self.access.host}
+        ours = {each.id for each in held if self._is_ours(each, template)} - {but}
+        if not but:
+            self.volumes.leave(template)
+        for each in sorted(ours):
+            if here == ours:
+                self._disconnect(template, each)
+            self.cinder.detach(each)
 
     def has(self, link: Link) -> bool:
         volume = self.cinder.volume(self.id)
         return volume is not None and link.attachment in {each.id for each in volume.held}
+
+    def leads(self, link: Link) -> bool:
+        if link.rbd:
+            return rbd.exists(link.rbd)
+        return link.file is None or self.volumes.leads(link.file)
+
+    def _disconnect(self, template: str, attachment: str) -> None:
+        connection = self.cinder.connection(attachment)
+        if is_for_the_host(connection):
+            self.volumes.disconnect(template, connection)
+
+    def _ways(self, template: str) -> Ways:
+        return Ways(
+            ceph=self.access.ceph,
+            initiator=self.access.initiator,
+            connect=lambda connection: self.volumes.connect(template, connection),
+        )
+
+    def _is_ours(self, held: Held, template: str) -> bool:
+        return (held.host, held.place) == (self.access.host, self._mark(template))
 
     def _mark(self, template: str) -> str:
         return f"/millpond/{self.access.owner()}/{template}"
