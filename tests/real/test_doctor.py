@@ -6,9 +6,7 @@ import pty
 import pwd
 import re
 import shutil
-import signal
 import subprocess
-import sys
 import uuid
 from pathlib import Path
 
@@ -27,6 +25,7 @@ from millpond.model.server import VirtType
 from millpond.model.sizes import MiB
 from millpond.system.libvirtd import Libvirtd
 from tests.support.guests import build_micro_guest
+from tests.support.killer import killed
 from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.millpond import COMMAND, Millpond, converted
 from tests.support.waiting import wait_for
@@ -65,17 +64,6 @@ def server(millpond, micro_guest):
     made = spawn.create(engine.host, request, start=False)
     assert worries(millpond) == []
     return made
-
-
-def killed(millpond, verb, step, moment, *action):
-    words = [millpond.config, verb, step, moment, *action]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.killer", *words],
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
 
 
 def in_another_world(script, *words):
