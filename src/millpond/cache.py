@@ -1,7 +1,7 @@
 """The parts of a host's image cache: the wiring, once, for every program."""
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -34,6 +34,8 @@ from millpond.templates.scrub import Scrub
 from millpond.templates.store import TemplateStore
 from millpond.templates.verdicts import Rules, Verdict
 
+LINKING = "volume-based-linking"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cache:
@@ -56,7 +58,17 @@ class Cache:
 
     @cached_property
     def templates(self) -> BaseTemplateImagehandler:
-        workshop = Workshop(
+        return self._handler(self._workshop)
+
+    @cached_property
+    def links(self) -> BaseTemplateImagehandler:
+        """Of templates that are links, whatever handler is chosen for new ones."""
+        kind = find_handler(HANDLERS, LINKING)
+        return self.templates if isinstance(self.templates, kind) else kind(self._workshop)
+
+    @cached_property
+    def _workshop(self) -> Workshop:
+        return Workshop(
             store=self.store,
             images=self.images,
             users=self.users,
@@ -65,7 +77,6 @@ class Cache:
             make_room=self._make_room,
             links=self._link_access(),
         )
-        return self._handler(workshop)
 
     @cached_property
     def blanks(self) -> BlankTemplates:
@@ -89,7 +100,7 @@ class Cache:
             find_promised=self.uses.promised,
             images=self.images,
             drop=self._drop,
-            tidy=lambda: self.templates.init(),
+            tidy=self.tidy,
         )
         return ImageCacheManager(self.store, self.marks, around)
 
@@ -127,6 +138,12 @@ class Cache:
             raise TemplateNotFound(name)
         return found
 
+    def tidy(self) -> None:
+        """Finish or undo what was interrupted, and look after what is linked."""
+        self.templates.init()
+        if self.links is not self.templates and any(each.link for each in self.all()):
+            self.links.init()
+
     def in_cluster(self) -> list[Volume]:
         """Templates of all hosts that share it."""
         if not (access := self._ceph()):
@@ -163,15 +180,21 @@ class Cache:
         for template in list(self.all()):
             if template.image == image.id:
                 self._forget_snapshot(template)
-                self.templates.remove_image(image.id, template.format)
+                keeper = self.links if template.link else self.templates
+                keeper.remove_image(image.id, template.format)
                 self.marks.unpin(template.volume)
+
+    def links_by_name(self) -> Mapping[str, str]:
+        """Templates by what they lead to in the network, as a domain names it."""
+        linked = [(each, each.link.rbd or each.link.iscsi) for each in self.all() if each.link]
+        return {source.place: each.volume for each, source in linked if source}
 
     def linked(self, template: str) -> Layer | None:
         """Where a template's bytes are, if it is a link."""
         found = self.store.find(template)
-        if found and found.link:
-            self.templates.reach(found)
-        return found.linked_layer if found else None
+        if not found or not found.link:
+            return None
+        return self.links.reach(found).linked_layer
 
     def _link_access(self) -> LinkAccess:
         host = socket.gethostname()
@@ -198,7 +221,12 @@ class Cache:
         disks of other hosts stand on it."""
         self._forget_in_cluster(template.volume)
         self._forget_snapshot(template)
-        (self.templates if template.image else self.blanks).drop(template)
+        self._keeper(template).drop(template)
+
+    def _keeper(self, template: Template) -> BaseTemplateImagehandler | BlankTemplates:
+        if template.link:
+            return self.links
+        return self.templates if template.image else self.blanks
 
     def _forget_in_cluster(self, template: str) -> None:
         if self.cluster:

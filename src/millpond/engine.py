@@ -188,6 +188,7 @@ class Engine:
             domains=self.domains,
             open_pool=self.pools.opened,
             layout=self.nova_layout(),
+            find_links=lambda: self.cache.links_by_name(),
             pools_only=self.settings.libvirt.selection.images_type.pools_only,
         )
 

@@ -359,6 +359,13 @@ class Unsupported(Refused):
 
 
 @dataclass(eq=False)
+class NotLinkable(Refused):
+    reason: str
+    message = "an image cannot be linked: {self.reason}"
+    hint = "see docs/linking.md for what can be; with another handler it is downloaded"
+
+
+@dataclass(eq=False)
 class NeedsHostFiles(Refused):
     """libvirt cannot do it, and what lies on the host cannot be opened here either."""
 

@@ -12,11 +12,12 @@ from typing import Any
 import libvirt
 import pytest
 from lxml import etree
+from openstack.exceptions import ConflictException
 
 from millpond.model.formats import DiskFormat
 from millpond.model.template import Link
 from millpond.records.journal import Moment
-from millpond.templates.connections import connected
+from millpond.templates.connections import Ways, connected
 from millpond.templates.linking import Linking
 from tests.ceph.conftest import make_secret, rbd_options
 from tests.support.ceph import Ceph, RbdPool
@@ -93,13 +94,24 @@ def cloud(
     cloud = Cloud(millpond=millpond, glance=glance_on_cinder, cinder=cinder)
     configure(cloud, ceph, rbd_pool, "images_type_mapping = raw:qcow2, qcow2:qcow2, iso:rbd")
     yield cloud
+    configure(cloud, ceph, rbd_pool)
+    millpond.run("doctor", "--mend")
+    for server in millpond.json("server", "list"):
+        millpond.ok("server", "delete", server["id"])
+    millpond.run("cache", "prune", "--all-unused")
     for image in glance_on_cinder.api.images():
         for attachment in cinder.attachments(volume_of(image)) if in_volume(image) else ():
             cinder.detach(attachment)
         glance_on_cinder.api.delete_image(image)
 
 
-def configure(cloud: Cloud, ceph: Ceph, rbd_pool: RbdPool, *lines: str, default: str = "") -> None:
+def configure(
+    cloud: Cloud,
+    ceph: Ceph,
+    rbd_pool: RbdPool,
+    *lines: str,
+    handler: str = "volume-based-linking",
+) -> None:
     cloud.millpond.configure(
         "\n".join(
             [
@@ -110,7 +122,7 @@ def configure(cloud: Cloud, ceph: Ceph, rbd_pool: RbdPool, *lines: str, default:
                 f"[cinder]\nauth_type = none\nendpoint_template = {cloud.cinder.url}",
             ]
         ),
-        default=f"image_source = glance\ntemplate_image_handler = volume-based-linking\n{default}",
+        default=f"image_source = glance\ntemplate_image_handler = {handler}",
     )
 
 
@@ -192,6 +204,44 @@ def test_a_large_image_is_not_copied_and_outlives_a_killed_process(
     assert cloud.cinder.attachments(volume) == []
     assert cloud.cinder.api.get_volume(volume).status == "available"
     assert where.bytes_written() - before < image.size / 100
+
+
+def test_an_image_in_ceph_is_linked_and_kept_from_being_removed(
+    cloud: Cloud,
+    ceph: Ceph,
+    rbd_pool: RbdPool,
+    guest: Callable[[int], Path],
+    micro_guest: MicroGuest,
+) -> None:
+    image = cloud.upload(guest(8 * MiB), "kept", "raw", stores.RBD)
+    made = cloud.create("a", "kept")
+    assert micro_guest.marker in cloud.millpond.wait_for_console(made["id"], "READY")
+    assert list(cloud.millpond.bases.iterdir()) == []
+    with pytest.raises(ConflictException):
+        cloud.glance.api.delete_image(image)
+    cloud.millpond.ok("server", "reboot", "a", "--hard")
+    cloud.millpond.wait_for_console(made["id"], "BOOTS 0002")
+    cloud.millpond.ok("server", "delete", "a")
+    cloud.millpond.ok("cache", "prune", "--all-unused")
+    assert ceph.rbd("ls", rbd_pool.name) == ""
+    cloud.glance.api.delete_image(image)
+
+
+def test_a_link_outlives_its_record_and_its_handler(
+    cloud: Cloud, ceph: Ceph, rbd_pool: RbdPool, guest: Callable[[int], Path]
+) -> None:
+    """A domain that names it is enough; and whoever lets go is the one who can."""
+    volume = volume_of(cloud.upload(guest(2 * MiB), "linked", "raw", stores.VOLUMES))
+    made = cloud.create("a", "linked")
+    record = cloud.millpond.state / "servers" / f"{made['id']}.json"
+    aside = record.rename(cloud.millpond.directory / "aside")
+    configure(cloud, ceph, rbd_pool, handler="downloading")
+    assert cloud.millpond.json("cache", "prune", "--all-unused") == []
+    aside.rename(record)
+    cloud.millpond.ok("server", "reboot", "a", "--hard")
+    cloud.millpond.ok("server", "delete", "a")
+    cloud.millpond.ok("cache", "prune", "--all-unused")
+    assert cloud.cinder.attachments(volume) == []
 
 
 def test_a_qcow2_image_in_a_volume_is_inspected_and_linked(
@@ -480,7 +530,8 @@ def test_qemu_reaches_a_lun_by_itself(
             "target_iqn": target,
             "target_lun": lun,
         }
-        link = connected(Link(location="cinder://made/by-hand"), connection, None, "iqn.x:pond")
+        ways = Ways(ceph=None, initiator="iqn.x:pond", connect=lambda _connection: nowhere)
+        link = connected(Link(location=f"cinder://{image.id}"), connection, ways)
         linked = Linking(image=image, format=DiskFormat.RAW, location="", place=nowhere, link=link)
         engine.cache.store.put(linked.described(engine.pool_plan.base.name))
         words = ("--image", "guest", "--memory", "32M", "--network", "none", "--disk", "16M")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.support.glance_pages import ID
 from tests.support.loopback import ADDRESS
 
 VOLUME = "0b9c6d4e-6f3a-4a57-8f0e-3d1c2b4a5968"
@@ -42,7 +43,10 @@ class CinderPages:
             case "GET", ["volumes", id] if id == VOLUME and not self.is_gone:
                 return {"volume": self._volume()}
             case "POST", ["attachments"]:
-                return self._attach(asked["attachment"]["connector"])
+                return self._reserve()
+            case "PUT", ["attachments", id] if id in self.attachments:
+                self.attachments[id] = asked["attachment"]["connector"]
+                return self._attachment(id)
             case "POST", ["attachments", id, "action"] if id in self.attachments:
                 return {}
             case "GET", ["attachments", id] if id in self.attachments:
@@ -52,25 +56,27 @@ class CinderPages:
                 return {"attachments": []}
         return None
 
-    def _attach(self, connector: Mapping[str, str]) -> Any:
+    def _reserve(self) -> Any:
         id = str(uuid.uuid4())
-        self.attachments[id] = connector
+        self.attachments[id] = {}
         return self._attachment(id)
 
     def _attachment(self, id: str) -> Any:
-        return {"attachment": {"id": id, "connection_info": self.connection}}
+        known = self.connection if self.attachments[id] else {}
+        return {"attachment": {"id": id, "connection_info": known}}
 
     def _volume(self) -> Any:
         held = [
             {"attachment_id": id, "host_name": each["host"], "device": each["mountpoint"]}
             for id, each in self.attachments.items()
+            if each
         ]
         return {
             "id": VOLUME,
             "status": "in-use" if held else "available",
             "multiattach": True,
             "encrypted": False,
-            "metadata": {"readonly": "True"},
+            "metadata": {"readonly": "True", "glance_image_id": ID},
             "attachments": held,
         }
 
@@ -85,6 +91,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def do_POST(self) -> None:
+        self._answer()
+
+    def do_PUT(self) -> None:
         self._answer()
 
     def do_DELETE(self) -> None:

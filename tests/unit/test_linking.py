@@ -4,15 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from millpond.errors import ImageRefused
+from millpond.errors import ImageRefused, NotLinkable
 from millpond.images.inspection import Inspection
 from millpond.model.cloud import CloudAccess, LinkAccess
 from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.layer import CephAccess, FileSource, IscsiSource, Layer, RbdSource
+from millpond.model.names import ImageId
 from millpond.model.template import Link
 from millpond.model.transfer import Patience
 from millpond.system import qemu_img
-from millpond.templates.connections import NotLinkable, Ways, connected, is_for_the_host
+from millpond.templates.connections import Ways, connected, is_for_the_host
 from millpond.templates.places import Places
 
 VOLUME = "0b9b0b5e-2a5b-4c55-8a5e-1d9a53a2e7f1"
@@ -75,11 +76,11 @@ def test_a_volume_is_named_with_or_without_its_store(places: Places, location: s
     assert places.at(location).location == location  # type: ignore[attr-defined]
 
 
-def test_an_image_in_ceph_is_read_by_our_own_user(places: Places) -> None:
-    link = places.at("rbd://a-b/glance%2Fimages/an%20image/snap").link("template")
-    assert link.rbd
-    assert link.rbd.name == "glance/images/an image@snap"
-    assert (link.rbd.access.user, link.rbd.access.monitors) == ("nova", OURS.monitors)
+def test_only_the_place_that_glance_gives_an_image_is_linked(places: Places) -> None:
+    """Who may set a location could name the bytes of others."""
+    place = places.at("rbd://a-b/volumes/volume-of-others/snap")
+    with pytest.raises(NotLinkable, match="not the one that Glance gives an image"):
+        place.look(ImageId("mine"))
 
 
 @pytest.mark.parametrize(
@@ -89,6 +90,9 @@ def test_an_image_in_ceph_is_read_by_our_own_user(places: Places) -> None:
         ("cinder://fast/../etc", "cinder"),
         (f"cinder://{VOLUME}/more/of/it", "cinder"),
         ("rbd://image", "rbd"),
+        ("rbd://a-b/--config/image/snap", "rbd"),
+        ("rbd://a-b/glance%2Fimages/image/snap", "rbd"),
+        ("rbd://a-b/images/image%40old/snap", "rbd"),
         ("swift+https://x/y", "swift+https"),
     ],
 )
@@ -133,6 +137,9 @@ def test_a_lun_is_reached_by_qemu_itself() -> None:
         ({**CHAP, "encrypted": True}, "encrypted"),
         ({**NFS, "format": "qcow2"}, "is a qcow2 file"),
         ({**RBD, "encrypted": True}, "encrypted"),
+        ({**RBD, "ports": ["3300"]}, "is not understood"),
+        ({**ISCSI, "target_lun": "first"}, "is not understood"),
+        ({"driver_volume_type": "iscsi"}, "is not understood"),
         ({"driver_volume_type": "fibre_channel"}, "kind 'fibre_channel'"),
         ({}, "kind None"),
     ],

@@ -81,9 +81,9 @@ class RbdStorage(LibvirtStorage):
         if linked is None or linked.snapshot:
             return
         mark = replace(linked, snapshot=COMPLETE)
-        if rbd.has_snapshot(mark) and not rbd.children(mark):
-            rbd.unprotect_snapshot(mark)
-            rbd.remove_snapshot(mark)
+        with rbd.exclusively(mark.access, mark.image):
+            if rbd.has_snapshot(mark) and not rbd.children(mark) and rbd.unprotect_snapshot(mark):
+                rbd.remove_snapshot(mark)
 
     def _copy(self, disk: Disk, template: Template) -> None:
         pool = self._pools.named(disk.pool)
@@ -103,12 +103,15 @@ class RbdStorage(LibvirtStorage):
             return None
         if rbd.cluster_id(linked.access) != rbd.cluster_id(_access(pool)):
             return None
-        mark = linked if linked.snapshot else replace(linked, snapshot=COMPLETE)
-        with self._locks.hold(f"rbd-template:{template.volume}"):
-            if not rbd.has_snapshot(mark):
-                rbd.create_snapshot(mark)
-            if not rbd.has_snapshot(mark, protected=True):
-                rbd.protect_snapshot(mark)
+        if linked.snapshot:
+            return linked
+        mark = replace(linked, snapshot=COMPLETE)
+        if not rbd.has_snapshot(mark, protected=True):
+            with rbd.exclusively(mark.access, mark.image):
+                if not rbd.has_snapshot(mark):
+                    rbd.create_snapshot(mark)
+                if not rbd.has_snapshot(mark, protected=True):
+                    rbd.protect_snapshot(mark)
         return mark
 
     def _clone(self, disk: Disk, origin: RbdSource, template: Template) -> None:

@@ -166,17 +166,18 @@ def _source(source: Source) -> SourceXml:
             return SourceXml(pool=pool, volume=volume)
         case FileSource(path=path, device=device):
             return SourceXml(device=path) if device else SourceXml(file=path)
-        case IscsiSource(host=host, port=port, name=name, initiator=initiator):
+        case IscsiSource(host=host, port=port, place=place, initiator=initiator):
             return SourceXml(
                 protocol="iscsi",
-                name=name,
+                name=place,
                 monitors=(MonitorXml(name=host, port=port),),
                 initiator=initiator or None,
             )
-        case RbdSource(access=access, name=name):
+        case RbdSource(access=access, place=place, snapshot=snapshot):
             return SourceXml(
                 protocol="rbd",
-                name=name,
+                name=place,
+                snapshot=snapshot or None,
                 monitors=tuple(MonitorXml(name=name, port=port) for name, port in access.monitors),
                 user=access.user or None,
                 secret_type="ceph" if access.secret else None,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from millpond.backends.backend import DiskWanted
+from millpond.backends.backend import DiskWanted, FreezesItself
 from millpond.compute import disks
 from millpond.compute.domain_xml import LayersXml, layers_xml
 from millpond.compute.host import Host
@@ -79,7 +79,14 @@ class SingleDisks:
 
     def extract(self, disk: Disk, target: Path, format: DiskFormat) -> None:
         """What the disk holds, as one image in a new file. No server runs on it."""
-        self._host.storage_of(disk).extract(disk, target, format, compress=False)
+        storage = self._host.storage_of(disk)
+        if isinstance(storage, FreezesItself):
+            storage.freeze(disk)
+        try:
+            storage.extract(disk, target, format, compress=False)
+        finally:
+            if isinstance(storage, FreezesItself):
+                storage.thaw(disk)
 
     @contextmanager
     def mirrored(

@@ -5,7 +5,7 @@ A raw disk is never looked into, and what libvirt guessed of one counts for noth
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -30,6 +30,8 @@ class TemplateUses:
     open_pool: Callable[[str], Pool]
     """As it is: none is made."""
     layout: NovaLayout
+    find_links: Callable[[], Mapping[str, str]] = dict
+    """Templates that are links, by the name of what they lead to in the network."""
     pools_only: bool = False
     """No legacy disk is left, the operator says."""
 
@@ -44,17 +46,19 @@ class TemplateUses:
         return _gathered(found, unreadable)
 
     def _of_domains(self) -> Iterator[Use]:
+        links = self.find_links()
         for domain in self.domains.chains():
-            for template in filter(None, self._named_by(domain)):
+            for template in filter(None, self._named_by(domain, links)):
                 yield template, domain.name
 
-    def _named_by(self, domain: ChainsXml) -> Iterator[str | None]:
+    def _named_by(self, domain: ChainsXml, links: Mapping[str, str]) -> Iterator[str | None]:
         for path in (domain.kernel, domain.initrd):
             yield self._template_at(path)
         for disk in domain.disks:
             for layer in (*_layers(disk), *_layers(disk.mirror)):
                 if layer.pool == self.layout.cache.pool:
                     yield layer.volume
+                yield links.get(layer.name or "")
                 yield self._template_at(layer.file or layer.device)
 
     def _of_volumes(self, servers: Sequence[Server]) -> Iterator[Use]:

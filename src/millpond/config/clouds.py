@@ -38,6 +38,8 @@ def cinder(reader: Reader, glances: CloudAccess) -> CloudAccess:
         glances,
         endpoint_override=access.endpoint_override,
         region_name=access.region_name or glances.region_name,
+        cafile=access.cafile or glances.cafile,
+        insecure=access.insecure or glances.insecure,
         patience=access.patience,
     )
 
@@ -56,7 +58,7 @@ def _cloud(reader: Reader, group: str, names: _CloudNames) -> CloudAccess:
         insecure=reader.take(group, "insecure", bool, False),
         patience=patience(reader, group, names.retries),
     )
-    if access.cloud and access.is_stated:
+    if access.cloud and (access.auth_type or access.endpoint_override):
         reason = f"auth_type and {names.url} say where {names.service} is, too"
         reader.complain(group, "cloud", reason, "set either cloud or these")
     return access

@@ -56,7 +56,7 @@ def needed(engine: Engine) -> Iterator[Finding]:
 def links(engine: Engine) -> Iterator[Finding]:
     store = opened_store(engine)
     linked = [each for each in store.all() if each.link] if store else []
-    lost = [each.volume for each in linked if engine.cache.templates.leads_nowhere(each)]
+    lost = [each.volume for each in linked if engine.cache.links.leads_nowhere(each)]
     if lost:
         yield problem(
             f"{counted(len(lost), 'linked template')} cannot be read any more: {some(lost)}",
@@ -68,7 +68,7 @@ def links(engine: Engine) -> Iterator[Finding]:
 
 
 def _link_again(engine: Engine) -> str:
-    engine.cache.templates.init()
+    engine.cache.tidy()
     return "what could be linked again was, and what nothing uses was dropped"
 
 
@@ -104,5 +104,7 @@ def _prepare(engine: Engine, base: TemplateRef, server: Server) -> str:
 
 
 def _clear(engine: Engine) -> str:
-    engine.cache.templates.init()
-    return "what they had left was removed"
+    engine.cache.tidy()
+    store = opened_store(engine)
+    left = store.unfinished() if store else []
+    return f"some of it stays for now: {some(left)}" if left else "what they had left was removed"

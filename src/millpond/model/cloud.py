@@ -24,7 +24,7 @@ class CloudAccess:
     @property
     def is_stated(self) -> bool:
         """Here, rather than in clouds.yaml or in the environment."""
-        return bool(self.auth_type or self.endpoint_override)
+        return not self.cloud and bool(self.auth_type or self.endpoint_override)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,10 +45,14 @@ class RbdSource:
     snapshot: str = ""
 
     @property
+    def place(self) -> str:
+        """As libvirt names it, the snapshot apart."""
+        return f"{self.access.pool}/{self.image}"
+
+    @property
     def name(self) -> str:
-        """As Ceph's tools and libvirt write it."""
-        at = f"@{self.snapshot}" if self.snapshot else ""
-        return f"{self.access.pool}/{self.image}{at}"
+        """As Ceph's tools write it."""
+        return f"{self.place}@{self.snapshot}" if self.snapshot else self.place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +67,8 @@ class IscsiSource:
     """Who we say we are; a target may serve nobody else."""
 
     @property
-    def name(self) -> str:
+    def place(self) -> str:
+        """As libvirt names it."""
         return f"{self.target}/{self.lun}"
 
 

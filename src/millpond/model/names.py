@@ -48,6 +48,11 @@ def overlay_name(volume: str) -> str:
     return f"{volume}.snapshot"
 
 
+def held_name(template: str, owner: str) -> str:
+    """Of what keeps the image of a linked template from being removed in its Ceph cluster."""
+    return f"{template}.{owner}.held"
+
+
 def template_name(image: ImageId, format: DiskFormat) -> str:
     """The template of an image: as Nova names a raw base, with a suffix for others (B16)."""
     digest = hashlib.sha1(image.encode(), usedforsecurity=False).hexdigest()

@@ -27,7 +27,7 @@ from millpond.model.sizes import GiB
 from millpond.nova.explaining import explained
 from millpond.nova.images import PoolBackend
 from millpond.nova.records import InstanceRecords, NovaRecords
-from millpond.nova.recovery import recover, snapshot_prefix
+from millpond.nova.recovery import recover, snapshots_of
 
 CONF = nova.conf.CONF
 
@@ -97,10 +97,9 @@ class MillpondDriver(LibvirtDriver):
         name = self._image_api.get(context, image_id)["name"]
         format = _snapshot_format(record.disk)
         meta = self._create_snapshot_metadata(instance.image_meta, instance, format.value, name)
-        os.makedirs(CONF.libvirt.snapshots_directory, exist_ok=True)
-        with nova.utils.tempdir(
-            dir=CONF.libvirt.snapshots_directory, prefix=snapshot_prefix(CONF.host)
-        ) as directory:
+        place = snapshots_of(CONF.host, Path(CONF.libvirt.snapshots_directory))
+        place.mkdir(mode=0o711, parents=True, exist_ok=True)  # QEMU's user goes through it
+        with nova.utils.tempdir(dir=str(place)) as directory:
             os.chmod(directory, 0o701)  # QEMU's user writes there
             image = Path(directory, "image")
             with explained(image_id):

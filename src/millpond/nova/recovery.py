@@ -1,5 +1,6 @@
 """What a nova-compute that was killed has left, put right by the next one before it serves."""
 
+import logging
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from millpond.model.names import ServerId
 from millpond.nova.explaining import MillpondFailed, explained
 from millpond.nova.records import InstanceRecords
 
+LOG = logging.getLogger(__name__)
+
 _SNAPSHOT = (
     task_states.IMAGE_SNAPSHOT,
     task_states.IMAGE_SNAPSHOT_PENDING,
@@ -22,20 +25,26 @@ _SNAPSHOT = (
 )
 
 
-def snapshot_prefix(host: str) -> str:
-    """Of the directories that snapshots are made in: others may share the one above."""
-    return f"millpond-{host}-"
+def snapshots_of(host: str, directory: Path) -> Path:
+    """Where this host's are made: others may share the directory above."""
+    return directory / f"millpond-{host}"
 
 
 def recover(disks: SingleDisks, host: str, snapshots: Path) -> None:
     admin = context.get_admin_context()
     for instance in InstanceList.get_by_host(admin, host, expected_attrs=["system_metadata"]):
-        if instance.task_state in _SNAPSHOT:
-            with explained():
-                disks.stop_mirroring(ServerId(instance.uuid))
-        _tell_of_unfinished_disks(admin, instance)
-    for left in snapshots.glob(f"{snapshot_prefix(host)}*"):
-        shutil.rmtree(left)
+        try:
+            _recover(disks, admin, instance)
+        except MillpondFailed as error:  # one server keeps no host from serving the others
+            LOG.error("instance %s is left as it was: %s", instance.uuid, error)
+    shutil.rmtree(snapshots_of(host, snapshots), ignore_errors=True)
+
+
+def _recover(disks: SingleDisks, admin: Any, instance: Any) -> None:
+    if instance.task_state in _SNAPSHOT:
+        with explained():
+            disks.stop_mirroring(ServerId(instance.uuid))
+    _tell_of_unfinished_disks(admin, instance)
 
 
 def _tell_of_unfinished_disks(admin: Any, instance: Any) -> None:

@@ -25,6 +25,8 @@ def connect(access: CloudAccess, service: str) -> Connection:
         "api_timeout": access.patience.read_seconds,
     }
     if not access.is_stated:
+        if access.endpoint_override:
+            limits[f"{service}_endpoint_override"] = access.endpoint_override
         return openstack.connect(cloud=access.cloud or None, **limits)
     stated: dict[str, Any] = {
         "auth_type": access.auth_type or "password",

@@ -120,7 +120,7 @@ def _door(source: Source) -> dict[str, str]:
             options = {
                 "driver": "iscsi",
                 "transport": "tcp",
-                "portal": f"{host}:{port}",
+                "portal": f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
                 "target": target,
                 "lun": str(lun),
                 "initiator-name": initiator,

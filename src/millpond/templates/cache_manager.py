@@ -115,9 +115,17 @@ class ImageCacheManager:
         return [each for each in decided if each.goes and each.cached.template.volume in held]
 
     def _remove(self, going: Sequence[Verdict]) -> list[Verdict]:
+        """One that cannot go, because nobody answers where it leads, say, keeps no other."""
+        failed: list[MillpondError] = []
         for each in going:
-            self._around.drop(each.cached.template)
-            LOG.info("template %s went: %s", each.cached.template.volume, each.reason)
+            try:
+                self._around.drop(each.cached.template)
+                LOG.info("template %s went: %s", each.cached.template.volume, each.reason)
+            except MillpondError as error:
+                LOG.warning("template %s stays for now: %s", each.cached.template.volume, error)
+                failed.append(error)
+        if failed:
+            raise failed[0]
         return list(going)
 
     def _decided(self, rules: Rules, uses: Uses) -> list[Verdict]:

@@ -22,6 +22,7 @@ class Held:
 
     id: str
     host: str
+    """Empty for those who may not know it."""
     place: str
     """What the host calls it there; ours bear a mark."""
 
@@ -34,14 +35,9 @@ class CinderVolume:
     """It can be attached more than once at a time."""
     read_only: bool
     encrypted: bool
+    image: str
+    """Whose bytes Glance says that it has."""
     held: tuple[Held, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attached:
-    id: str
-    connection: Mapping[str, Any]
-    """How the volume is reached. It may hold a password: not for logs."""
 
 
 class Cinder:
@@ -60,15 +56,24 @@ class Cinder:
             shared=bool(found.is_multiattach),
             read_only=str((found.metadata or {}).get("readonly", "")).lower() == "true",
             encrypted=bool(found.is_encrypted),
+            image=str((found.metadata or {}).get("glance_image_id", "")),
             held=tuple(_held(each) for each in found.attachments or ()),
         )
 
-    def attach(self, id: str, connector: Mapping[str, Any]) -> Attached:
-        """For no server: its owner may then detach it, and nobody asks Nova."""
+    def reserve(self, id: str) -> str:
+        """An attachment that leads nowhere yet. For no server: its owner may then detach it, and
+        nobody asks Nova."""
         with self._explained(f"an attachment of volume {id} of Cinder"):
-            made = self._api.create_attachment(id, connector=dict(connector), mode=_READ_ONLY)
-            self._api.complete_attachment(made)
-            return Attached(id=made.id, connection=dict(made.connection_info or {}))
+            made = self._api.create_attachment(id, mode=_READ_ONLY)
+        return str(made.id)
+
+    def attach(self, attachment: str, connector: Mapping[str, Any]) -> Mapping[str, Any]:
+        """How the volume is reached from there. It may hold a password: not for logs."""
+        with self._explained(f"attachment {attachment} of Cinder"):
+            told = {**connector, "mode": _READ_ONLY}
+            self._api.update_attachment(attachment, connector=told)
+            self._api.complete_attachment(attachment)
+        return self.connection(attachment)
 
     def connection(self, attachment: str) -> Mapping[str, Any]:
         """As it is now; it is kept nowhere here. Empty if the attachment is gone."""

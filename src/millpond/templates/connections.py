@@ -4,13 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from millpond.errors import NotLinkable
 from millpond.model.layer import CephAccess, FileSource, IscsiSource, RbdSource
 from millpond.model.template import Link
-
-
-class NotLinkable(Exception):
-    """The image must be downloaded; the text says why. It never leaves the handler."""
-
 
 Connect = Callable[[Mapping[str, Any]], FileSource]
 """Makes a device or a file of a volume."""
@@ -27,7 +23,14 @@ class Ways:
 
 
 def connected(link: Link, connection: Mapping[str, Any], ways: Ways) -> Link:
-    """The link with its source."""
+    """The link with its source. What a driver of Cinder's says is its own business."""
+    try:
+        return _connected(link, connection, ways)
+    except (KeyError, TypeError, ValueError) as error:
+        raise NotLinkable(f"what Cinder says of its volume is not understood ({error})") from error
+
+
+def _connected(link: Link, connection: Mapping[str, Any], ways: Ways) -> Link:
     if connection.get("encrypted"):
         raise NotLinkable("its volume is encrypted")
     if is_for_the_host(connection):

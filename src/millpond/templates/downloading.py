@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from millpond.errors import ImageRefused, ToolFailed
+from millpond.errors import ImageRefused, MillpondError, ToolFailed
 from millpond.images import written
 from millpond.images.receive import Received, receive
 from millpond.model.formats import DiskFormat
@@ -69,9 +69,13 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
     def init(self) -> None:
         """Undo the preparations that were interrupted. Templates themselves outlive us."""
         for name in self._store.unfinished():
-            if not self._store.is_worked_on(name):
+            if self._store.is_worked_on(name):
+                continue
+            try:
                 with self._store.lock(name):
                     self._clear(name)
+            except MillpondError as error:
+                LOG.warning("what was begun of template %s is still there: %s", name, error)
 
     def _clear(self, name: str) -> None:
         self._publication.clear(name)
@@ -118,10 +122,7 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
         image = wanted.image
         stream = self._images.open(image)
         received = receive(stream, part, image.format, image.name, wanted.progress)
-        if received.virtual_size != image.virtual_size:
-            found, said = format_size(received.virtual_size), format_size(image.virtual_size)
-            reason = f"it holds a disk of {found}, and its source says {said}"
-            raise ImageRefused(image.name, reason, "upload it to its source again")
+        refuse_another_size(image, received.virtual_size)
         return received
 
     def _convert(self, wanted: ImagePreparation) -> ImagePreparation:
@@ -141,6 +142,13 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
     def _space(self, needed: int) -> AbstractContextManager[None]:
         place = f"pool {self._store.pool.name} ({self._store.cache})"
         return files.explaining_lack_of_space(self._store.cache, place, format_size(needed))
+
+
+def refuse_another_size(image: Image, size: int) -> None:
+    if size != image.virtual_size:
+        found, said = format_size(size), format_size(image.virtual_size)
+        reason = f"it holds a disk of {found}, and its source says {said}"
+        raise ImageRefused(image.name, reason, "upload it to its source again")
 
 
 def _virtual_size(path: Path, wanted: ImagePreparation) -> int:

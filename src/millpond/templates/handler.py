@@ -77,10 +77,10 @@ class BaseTemplateImagehandler(ABC):
     def init(self) -> None:
         """Prepare again what a restart has undone."""
 
-    def reach(self, _template: Template) -> None:
+    def reach(self, template: Template) -> Template:
         """See to it that this host reaches the bytes of a template that is a link: a disk that
         stands on it is about to be used. Raises what keeps it from that."""
-        return
+        return template
 
     def leads_nowhere(self, _template: Template) -> bool:
         """Whether it is a link that init() would make again, or drop."""

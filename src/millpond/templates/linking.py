@@ -6,21 +6,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from millpond.errors import ImageRefused, MillpondError, NotFound, VolumeNotConnected
+from millpond.errors import MillpondError, NotFound, NotLinkable, VolumeNotConnected
 from millpond.images.inspection import Inspection
 from millpond.images.source import ImageSource
 from millpond.model.cloud import LinkAccess
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import template_name
-from millpond.model.sizes import format_size
 from millpond.model.template import Link, Prepared, Template
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed, nothing
 from millpond.system import qemu_img
 from millpond.system.files import Progress, silent
-from millpond.templates.connections import NotLinkable
-from millpond.templates.downloading import DownloadingTemplateImagehandler
+from millpond.templates.downloading import DownloadingTemplateImagehandler, refuse_another_size
 from millpond.templates.handler import Outlook, Workshop
 from millpond.templates.places import Place, Places
 from millpond.templates.publication import WorkspaceJournal
@@ -83,14 +81,14 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
     def fetch_image(
         self, image: Image, format: DiskFormat, progress: Progress = silent
     ) -> Template:
-        template = super().fetch_image(image, format, progress)
-        self.reach(template)
-        return template
+        return self.reach(super().fetch_image(image, format, progress))
 
-    def reach(self, template: Template) -> None:
-        if template.link and not self._places.at(template.link.location).leads(template.link):
-            with self._store.lock(template.volume):
-                self._revive(template.volume)
+    def reach(self, template: Template) -> Template:
+        if not template.link or self._places.at(template.link.location).leads(template.link):
+            return template
+        with self._store.lock(template.volume):
+            self._revive(template.volume, insist=True)
+        return self._store.find(template.volume) or template
 
     def leads_nowhere(self, template: Template) -> bool:
         if template.link is None:
@@ -103,18 +101,21 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         cls, images: ImageSource, links: LinkAccess, image: Image, format: DiskFormat
     ) -> Outlook:
         try:
-            location, _ = _linkable(images.locations(image), Places(links), image, format)
-        except NotLinkable as reason:
-            return Outlook(not_linked=str(reason))
+            location, place = _linkable(images.locations(image), Places(links), image, format)
+            place.look(image.id)
+        except NotLinkable as error:
+            return Outlook(not_linked=error.reason)
+        except MillpondError as error:
+            return Outlook(not_linked=str(error))
         return Outlook(location=location)
 
     def linking(self) -> Verb[Linking]:
         return Verb(
             "link",
             (
-                Step("look", deed(lambda wanted: wanted.place.look())),
+                Step("look", deed(lambda wanted: wanted.place.look(wanted.image.id))),
                 Step("attach", self._attach, self._detach),
-                Step("inspect", deed(self._inspect)),
+                Step("inspect", deed(self._inspect_wanted)),
                 Step("enter", self._enter),
                 Step("record", deed(self._record)),
             ),
@@ -141,8 +142,10 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
             location, place = self._linkable(image, format)
             wanted = Linking(image=image, format=format, location=location, place=place)
             journal.run(self.linking(), wanted, WorkspaceJournal(self._store), self._watch)
-        except (NotLinkable, VolumeNotConnected) as reason:
-            LOG.warning("image %s is downloaded, not linked: %s", image.name, reason)
+        except (NotLinkable, VolumeNotConnected) as error:
+            why = error.reason if isinstance(error, NotLinkable) else error
+            LOG.warning("image %s is downloaded, not linked: %s", image.name, why)
+            self._let_go_of_strays(name)  # what could not be undone
             return super()._prepare(image, format, progress)
         LOG.info("linked template %s of image %s to %s", name, image.id, location)
         progress(image.size)
@@ -157,7 +160,7 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
             return
         place = self._places.at(template.link.location)
         place.has(template.link)  # if nobody answers there, nothing is begun
-        self._note(name, template.link.location)
+        self._note(name, template.link.location, template.link.attachment)
         going = Unlinking(name=name, place=place)
         journal.run(self.unlinking(), going, WorkspaceJournal(self._store), self._watch)
 
@@ -171,12 +174,15 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         return _linkable(self._images.locations(image), self._places, image, format)
 
     def _attach(self, wanted: Linking) -> Linking:
-        self._note(wanted.name, wanted.location)
-        return replace(wanted, link=wanted.place.link(wanted.name))
+        return replace(wanted, link=self._link(wanted.name, wanted.location, wanted.place))
+
+    def _link(self, name: str, location: str, place: Place) -> Link:
+        self._note(name, location)
+        return place.link(name, lambda held: self._note(name, location, held))
 
     def _detach(self, held: Linking | Unlinking) -> None:
         listed = (self._store.cache / held.name).is_symlink()
-        held.place.unlink(held.name)
+        self._let_go_of_strays(held.name)
         if listed:
             self._store.pool.refresh()
 
@@ -187,70 +193,83 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
             self._store.pool.refresh()
         return replace(wanted, link=link)
 
-    def _inspect(self, wanted: Linking) -> None:
+    def _inspect_wanted(self, wanted: Linking) -> None:
+        self._inspect(wanted.described(self._store.pool.name), wanted.image)
+
+    def _inspect(self, template: Template, image: Image) -> None:
         """As strictly as what is downloaded, but only what must be seen is read (B46)."""
-        image, layer = wanted.image, wanted.described(self._store.pool.name).linked_layer
-        assert layer is not None  # attach made the link
-        window = self._store.workspace(wanted.name) / "seen"
+        layer = template.linked_layer
+        assert layer is not None  # the template is a link
+        window = self._store.workspace(template.volume) / "seen"
 
         def read(offset: int, length: int) -> bytes:
             return qemu_img.read(layer, offset, length, window)
 
         finding = Inspection(image.format, image.name).look_at(read, image.size)
-        if finding.virtual_size != image.virtual_size:
-            found, said = format_size(finding.virtual_size), format_size(image.virtual_size)
-            reason = f"it holds a disk of {found}, and its source says {said}"
-            raise ImageRefused(image.name, reason, "upload it to its source again")
+        refuse_another_size(image, finding.virtual_size)
 
     def _record(self, wanted: Linking) -> None:
         self._store.put(wanted.described(self._store.pool.name))
 
-    def _revive(self, name: str) -> None:
+    def _revive(self, name: str, *, insist: bool = False) -> None:
         """One whose place does not answer now stays as it is."""
         template = self._store.find(name)
         if template is None or template.link is None:
             return
         try:
-            place = self._places.at(template.link.location)
-            if not place.has(template.link):
-                place.look()
-                link = place.enter(name, place.link(name))
-                self._store.put(replace(template, link=link))
-                LOG.info("linked template %s again", name)
-            elif not place.leads(template.link):
-                place.enter(name, place.connect(name, template.link))
-                LOG.info("connected the volume of template %s again", name)
-        except (NotFound, NotLinkable) as error:
-            self._give_up(template, str(error))
+            self._link_again(template, template.link)
         except MillpondError as error:
-            LOG.warning("whether template %s is still linked is not known: %s", name, error)
+            if insist:
+                raise
+            if isinstance(error, NotFound | NotLinkable):
+                self._give_up(template, error)
+            else:
+                LOG.warning("whether template %s is still linked is not known: %s", name, error)
 
-    def _give_up(self, template: Template, reason: str) -> None:
+    def _link_again(self, template: Template, link: Link) -> None:
+        name, place = template.volume, self._places.at(link.location)
+        if place.has(link) and place.leads(link):
+            return
+        if place.has(link):
+            again = place.connect(name, link)
+        else:
+            place.look(template.image)
+            again = self._link(name, link.location, place)
+        self._inspect(replace(template, link=again), self._images.describe(template.image))
+        self._store.put(replace(template, link=place.enter(name, again)))
+        self._store.discard_workspace(name)
+        LOG.info("linked template %s again", name)
+
+    def _give_up(self, template: Template, reason: MillpondError) -> None:
         if users := self._users(template.volume):
             LOG.error("template %s, which %s use, is lost: %s", template.volume, users, reason)
             return
-        self._store.forget(template.volume)
-        if template.link and template.link.file:
-            self._places.at(template.link.location).unlink(template.volume)
+        try:
+            self._drop(template.volume)
+        except MillpondError as error:
+            LOG.warning("the link of template %s is not dropped: %s", template.volume, error)
+            return
         LOG.info("dropped the link of template %s: %s", template.volume, reason)
 
     def _let_go_of_strays(self, name: str) -> None:
         """What an interrupted attempt holds, but what the template's record names."""
-        for location in self._noted(name):
+        for location, held in self._noted(name):
             template = self._store.find(name)
             kept = template.link.attachment if template and template.link else ""
-            self._places.at(location).unlink(name, kept)
+            self._places.at(location).unlink(name, held, kept)
 
-    def _note(self, name: str, location: str) -> None:
-        """So that whoever comes after a crash knows where we may hold something."""
-        self._store.write(self._store.workspace(name) / "location", location.encode())
+    def _note(self, name: str, location: str, held: str = "") -> None:
+        """So that whoever comes after a crash knows where we may hold what."""
+        note = f"{location}\n{held}"
+        self._store.write(self._store.workspace(name) / "location", note.encode())
 
-    def _noted(self, name: str) -> Iterator[str]:
+    def _noted(self, name: str) -> Iterator[tuple[str, str]]:
         if name not in self._store.unfinished():
             return  # to ask for its workspace would make it, and a file of that name ours
         path = self._store.workspace(name) / "location"
         if path.exists():
-            yield path.read_text()
+            location, _, held = path.read_text().partition("\n")
+            yield location, held
 
 
 def _linkable(
@@ -263,6 +282,6 @@ def _linkable(
     for location in locations:
         try:
             return location, places.at(location)
-        except NotLinkable as reason:
-            reasons.append(str(reason))
+        except NotLinkable as error:
+            reasons.append(error.reason)
     raise NotLinkable("; ".join(reasons) or "its source does not say where it lies")

@@ -13,6 +13,8 @@ class LayerXml(Element, tag="backingStore"):
     device: str | None = at("source/@dev", default=None)
     pool: str | None = at("source/@pool", default=None)
     volume: str | None = at("source/@volume", default=None)
+    name: str | None = at("source/@name", default=None)
+    """In the network."""
     below: LayerXml | None = at("backingStore", default=None)
 
 

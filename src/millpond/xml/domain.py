@@ -38,6 +38,7 @@ class SourceXml(Element, tag="source"):
     protocol: str | None = at("@protocol", default=None)
     name: str | None = at("@name", default=None)
     monitors: tuple[MonitorXml, ...] = at("host", default=())
+    snapshot: str | None = at("snapshot/@name", default=None)
     slices: tuple[SliceXml, ...] = at("slices/slice", default=())
     initiator: str | None = at("initiator/iqn/@name", default=None)
     user: str | None = at("auth/@username", default=None)
