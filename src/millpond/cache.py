@@ -141,7 +141,7 @@ class Cache:
     def tidy(self) -> None:
         """Finish or undo what was interrupted, and look after what is linked."""
         self.templates.init()
-        if self.links is not self.templates and any(each.link for each in self.all()):
+        if any(each.link for each in self.all()) and self.links is not self.templates:
             self.links.init()
 
     def in_cluster(self) -> list[Volume]:

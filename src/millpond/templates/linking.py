@@ -255,8 +255,10 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         """What an interrupted attempt holds, but what the template's record names."""
         for location, held in self._noted(name):
             template = self._store.find(name)
-            kept = template.link.attachment if template and template.link else ""
-            self._places.at(location).unlink(name, held, kept)
+            link = template.link if template else None
+            if link and (link.location, link.attachment) == (location, held):
+                continue  # killed when all was done
+            self._places.at(location).unlink(name, held, link.attachment if link else "")
 
     def _note(self, name: str, location: str, held: str = "") -> None:
         """So that whoever comes after a crash knows where we may hold what."""
