@@ -8,6 +8,7 @@ import pytest
 from lxml import etree
 
 from millpond.backends.backend import DiskWanted
+from millpond.model.formats import DiskFormat
 from millpond.model.names import ServerId, template_name
 from millpond.model.server import Content, TemplateRef
 from millpond.model.sizes import MiB
@@ -260,3 +261,14 @@ def test_doctor_and_the_list_of_pools_know_the_cluster(mapped, rbd_pool):
     assert pool["path"] == f"Ceph pool {rbd_pool.name}"
     shown = mapped.json("pool", "show", "nova-disks-pool-rbd")
     assert all(each["belongs_to"] for each in shown["volumes"])
+
+
+def test_a_disk_by_itself_is_read_as_it_is_now(mapped, micro_guest, workdir):
+    """As under Nova: nobody has frozen it before, and nothing is left frozen."""
+    create(mapped, "a", "qcow2", "--no-start")
+    engine = mapped.engine()
+    (disk,) = engine.server("a").disks
+    for name in ("one", "two"):
+        engine.single_disks.extract(disk, workdir / name, DiskFormat.RAW)
+        assert (workdir / name).read_bytes() == micro_guest.path.read_bytes()
+    mapped.ok("server", "delete", "a")
