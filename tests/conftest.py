@@ -1,9 +1,13 @@
 """Options and fixtures of the whole suite."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+# What a shell starts in the background ignores it, and so would all that we start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["tests.support.fixtures", "tests.support.refusals", "tests.support.results"]
 
