@@ -654,7 +654,10 @@ class BadRequirement(BadInput):
     value: str
     reason: str
     message = "{self.name} = {self.value!r} cannot be asked of a host: {self.reason}"
-    hint = "write trait:NAME = required or trait:NAME = forbidden, with a trait's name"
+    hint = (
+        "trait:NAME takes required or forbidden, and a trait's name; hw_architecture takes names "
+        "such as x86_64 or aarch64"
+    )
 
 
 @dataclass(eq=False)
@@ -716,11 +719,15 @@ class PlacementBusy(Conflict):
 @dataclass(eq=False)
 class ImageTypeUnknown(Refused):
     format: str
-    message = "no host can promise to use an image of the format {self.format!r}"
+    message = "no host can promise to use an image {self.shown}"
     hint = (
         "hosts are filtered by image types (filter_hosts_by_image_type_support), and the image "
         "has none that Placement has a trait for: set its disk_format"
     )
+
+    @property
+    def shown(self) -> str:
+        return f"of the format {self.format!r}" if self.format else "without a format"
 
 
 @dataclass(eq=False)

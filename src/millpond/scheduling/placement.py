@@ -155,6 +155,21 @@ class Providers:
         return self._api.retried(f"the {what} of provider {uuid}", act)
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A consumer as it was looked at, to be changed."""
+
+    id: str
+    consumer: Consumer
+    generation: int | None
+
+    def writing(self, allocations: Allocations) -> Write:
+        return Write(consumer=self.id, allocations=allocations, generation=self.generation)
+
+
+Look = Callable[[str], Seen]
+
+
 class ConsumerAllocations:
     """What servers have."""
 
@@ -166,21 +181,10 @@ class ConsumerAllocations:
 
     def claim(self, consumer: str, wanted: Allocations) -> None:
         """All of it or nothing (NoRoom). A consumer that has something gets this in its place."""
-        # As a rule it is new. Whoever was killed in the middle of a claim may have left a consumer
-        # without allocations, which Placement does not show; its generation is 0.
-        unseen = itertools.cycle((None, 0))
-
-        def act() -> None:
-            generation = next(unseen)
-            try:
-                self.write([Write(consumer=consumer, allocations=wanted, generation=generation)])
-            except ConcurrentUpdate:
-                seen = self.of(consumer).consumer_generation
-                if seen is None:
-                    raise
-                self.write([Write(consumer=consumer, allocations=wanted, generation=seen)])
-
-        self._api.retried(f"the allocations of server {consumer}", act)
+        try:
+            self._write([Write(consumer=consumer, allocations=wanted, generation=None)])
+        except ConcurrentUpdate:
+            self.change(consumer, lambda seen: [seen(consumer).writing(wanted)])
 
     def release(self, consumer: str) -> None:
         """One that has nothing is no error."""
@@ -189,19 +193,32 @@ class ConsumerAllocations:
         except NotInPlacement:
             return
 
-    def write(self, writes: Iterable[Write]) -> None:
-        """One try, and all of them or none; somebody else's change since is a conflict."""
+    def change(self, consumer: str, writes: Callable[[Look], Iterable[Write]]) -> None:
+        """All of the writes or none. They are made from what ``writes`` looked at, and anew when
+        that has changed meanwhile."""
+        # Whoever was killed in the middle of a claim may have left a consumer without allocations,
+        # which Placement does not show; its generation is 0. Any other that is not shown is new.
+        unseen = itertools.cycle((None, 0))
+
+        def act() -> None:
+            guess = next(unseen)
+
+            def look(id: str) -> Seen:
+                found = self.of(id)
+                known = found.consumer_generation
+                return Seen(id, found, guess if known is None else known)
+
+            self._write(writes(look))
+
+        self._api.retried(f"the allocations of server {consumer}", act)
+
+    def _write(self, writes: Iterable[Write]) -> None:
         bodies = {each.consumer: self._body(each) for each in writes}
         if len(bodies) > 1:
             self._api.ask("POST", "/allocations", bodies)
             return
         for consumer, body in bodies.items():
             self._api.ask("PUT", f"/allocations/{consumer}", body)
-
-    def retried(self, consumer: str, writes: Callable[[], Iterable[Write]]) -> None:
-        """``writes`` reads the generations, anew for each try."""
-        what = f"the allocations of server {consumer}"
-        self._api.retried(what, lambda: self.write(writes()))
 
     def _body(self, write: Write) -> dict[str, object]:
         typed = self._api.version >= WITH_CONSUMER_TYPES
