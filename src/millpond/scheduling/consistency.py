@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from millpond.errors import NotInPlacement
+from millpond.errors import NoRoom, NotInPlacement
 from millpond.scheduling.placement import PROJECT, Look, Placement
 from millpond.scheduling.values import Allocations, Write
 
@@ -41,8 +41,8 @@ class Consistency:
     def examine(
         self, expected: Mapping[str, Allocations], providers: Collection[str]
     ) -> list[Finding]:
-        """``expected`` by the server's id; a move under way is a server of its own, by its
-        migration's id. ``providers``: those of our hosts and pools, and no others are looked at."""
+        """``expected`` by the server's id, and by a migration's what its server leaves behind.
+        ``providers``: those of our hosts and pools; no others are looked at."""
         found = self._found(providers)
         consumers = sorted(found.keys() | expected.keys())
         return [each for id in consumers for each in self._compared(id, expected, found)]
@@ -52,7 +52,7 @@ class Consistency:
         return [each for each in findings if each.difference.can_be_healed and self._heal(each)]
 
     def _found(self, providers: Collection[str]) -> dict[str, dict[str, Mapping[str, int]]]:
-        """By consumer, then by provider; also None of those that do not exist."""
+        """By consumer, then by provider."""
         found: dict[str, dict[str, Mapping[str, int]]] = {}
         for uuid in sorted(providers):
             try:
@@ -100,5 +100,8 @@ class Consistency:
             healed = seen.consumer.held == finding.found
             return [seen.writing(finding.expected)] if healed else []
 
-        self._placement.allocations.change(finding.consumer, writes)
+        try:
+            self._placement.allocations.change(finding.consumer, writes)
+        except NoRoom:  # the server is there all the same: somebody has to move
+            return False
         return healed
