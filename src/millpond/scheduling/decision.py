@@ -93,8 +93,8 @@ class Decision:
         if silent and not self.query.required.isdisjoint(IMAGE_TYPES.values()):
             return (
                 f"hosts are filtered by image types, and {_and_more(silent)} reported none at "
-                "all: 'millpond host list --refresh' reports those of our hosts, others need a Nova "
-                "that does; set filter_hosts_by_image_type_support = false until all have"
+                "all: 'millpond host list --refresh' reports those of our hosts, others need a "
+                "Nova that does; set filter_hosts_by_image_type_support = false until all have"
             )
         return "'millpond explain IMAGE' shows every host and what it lacks"
 
