@@ -350,7 +350,7 @@ class PlacementContract:
         claim = deciding.claim(decision)
         assert claim.host == "b"
         states = {each.host: each.state for each in claim.decision.verdicts}
-        assert states == {"a": State.NO_ROOM, "b": State.CHOSEN}
+        assert states == {"a": State.LATE, "b": State.CHOSEN}
 
     def test_what_a_host_lacks_is_said_of_each(self, placement, reporting):
         small = host("small", vcpus=1)

@@ -17,6 +17,7 @@ _CONTEXT.set_forkserver_preload(
         __name__,
         "millpond.engine",
         "millpond.images.glance",
+        "millpond.scheduling.embedded",
         "millpond.templates.linking",
         "tests.support.killer",
     ]
