@@ -57,6 +57,16 @@ class BadOption(BadInput):
 
 
 @dataclass(eq=False)
+class WhichHost(BadInput):
+    known: tuple[str, ...]
+    message = "there are several hosts"
+
+    @property
+    def advice(self) -> str:
+        return f"say which one: --host {' or '.join(self.known)}"
+
+
+@dataclass(eq=False)
 class BadConfiguration(BadInput):
     """Every error of the configuration at once (B9)."""
 
@@ -115,6 +125,25 @@ class ServerNotFound(NotFound):
     server: str
     message = "there is no server {self.server!r}"
     hint = "'millpond server list' shows what there is"
+
+
+@dataclass(eq=False)
+class HostNotFound(NotFound):
+    host: str
+    known: tuple[str, ...]
+    message = "there is no host {self.host!r}"
+
+    @property
+    def advice(self) -> str:
+        return f"hosts: {', '.join(self.known)}"
+
+
+@dataclass(eq=False)
+class HostNotConfigured(NotFound):
+    server: str
+    host: str
+    message = "server {self.server!r} is on host {self.host!r}, which is not configured"
+    hint = "name it in enabled_hosts, with a section [host:{self.host}]"
 
 
 @dataclass(eq=False)
