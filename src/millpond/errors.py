@@ -57,6 +57,16 @@ class BadOption(BadInput):
 
 
 @dataclass(eq=False)
+class WhichHost(BadInput):
+    known: tuple[str, ...]
+    message = "there are several hosts"
+
+    @property
+    def advice(self) -> str:
+        return f"say which one: --host {' or '.join(self.known)}"
+
+
+@dataclass(eq=False)
 class BadConfiguration(BadInput):
     """Every error of the configuration at once (B9)."""
 
@@ -115,6 +125,14 @@ class ServerNotFound(NotFound):
     server: str
     message = "there is no server {self.server!r}"
     hint = "'millpond server list' shows what there is"
+
+
+@dataclass(eq=False)
+class HostNotConfigured(NotFound):
+    server: str
+    host: str
+    message = "server {self.server!r} is on host {self.host!r}, which is not configured"
+    hint = "name it in enabled_hosts, with a section [host:{self.host}]"
 
 
 @dataclass(eq=False)
@@ -391,6 +409,20 @@ class HostUnreachable(HostProblem):
     reason: str
     message = "cannot reach libvirt at {self.uri}: {self.reason}"
     hint = "start libvirtd ('systemctl start libvirtd', or 'make setup' where there is no systemd)"
+
+
+@dataclass(eq=False)
+class NotReported(HostProblem):
+    host: str
+    message = "host {self.host!r} was never reported to Placement"
+    hint = "'millpond host list --refresh' reports it"
+
+
+@dataclass(eq=False)
+class HostWithoutUuid(HostProblem):
+    uri: str
+    message = "libvirt at {self.uri} does not tell its host's UUID"
+    hint = "set host_uuid in its libvirtd.conf and restart it"
 
 
 @dataclass(eq=False)
