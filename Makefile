@@ -17,7 +17,7 @@ endif
 .PHONY: help demo demo-clean test test-lvm test-ceph test-services test-nova test-full bench-cache bench-scheduler check guests docs setup venv clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: setup guests ## prepare this machine, then boot qcow2, raw and vmdk images
 	$(AS_ROOT) $(PYTHON) tools/demo
