@@ -402,6 +402,15 @@ class ConnectionLost(HostProblem):
 
 
 @dataclass(eq=False)
+class TransferIncomplete(HostProblem):
+    volume: str
+    length: int
+    expected: int
+    message = "only {self.length} of {self.expected} bytes came of volume {self.volume}"
+    hint = "try again; if it stays so, look into libvirtd's log on the host"
+
+
+@dataclass(eq=False)
 class TooOld(HostProblem):
     what: str
     version: str

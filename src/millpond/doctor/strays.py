@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from millpond.compute.directory import CONSOLE_LOG
+from millpond.compute.consoles import CONSOLE_LOG
 from millpond.compute.domains import MarkedDomain
 from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.templates import opened_store

@@ -26,6 +26,18 @@ class PoolPlan:
     others: tuple[PoolWanted, ...] = ()
     """Of backends that have a pool of their own."""
 
+    @property
+    def records(self) -> PoolWanted:
+        """Of templates, where the directory beside the base pool is reached only as a pool."""
+        return PoolWanted(
+            name=f"{self.base.name}.records", path=f"{self.base.path}.millpond/records"
+        )
+
+    @property
+    def consoles(self) -> PoolWanted:
+        """Their logs, likewise."""
+        return PoolWanted(name=f"{self.disks.name}.consoles", path=f"{self.disks.path}.consoles")
+
     def for_role(self, role: str) -> PoolWanted:
         fitting = (pool for name, pool in self.by_role.items() if fnmatch.fnmatchcase(role, name))
         return next(fitting, self.disks)
@@ -43,6 +55,10 @@ class PoolPlan:
             for each in (self.base, self.disks, *self.by_role.values(), *self.others)
         }
 
+    def find(self, name: str) -> PoolWanted | None:
+        beside = {each.name: each for each in (self.records, self.consoles)}
+        return self.all().get(name) or beside.get(name)
+
     def directories(self) -> list[PoolWanted]:
         return [each for each in self.all().values() if each.type is PoolType.DIR]
 
@@ -58,6 +74,14 @@ class Pools:
     def base(self) -> LibvirtPool:
         return self.named(self.plan.base.name)
 
+    @property
+    def records(self) -> LibvirtPool:
+        return self.named(self.plan.records.name)
+
+    @property
+    def consoles(self) -> LibvirtPool:
+        return self.named(self.plan.consoles.name)
+
     def for_role(self, role: str) -> LibvirtPool:
         return self.named(self.plan.for_role(role).name)
 
@@ -65,7 +89,7 @@ class Pools:
         """A pool of the configuration is made if it is missing; a pool that only a record still
         names is opened where it is."""
         if name not in self._known:
-            wanted = self.plan.all().get(name)
+            wanted = self.plan.find(name)
             self._known[name] = (
                 ensure_pool(self._host, wanted, self._locks) if wanted else self.opened(name)
             )

@@ -71,6 +71,9 @@ MIRROR_FLAGS: int = (
 )
 """Into an image that we made; the job need not outlive QEMU, so the domain may stay defined."""
 PIVOT: int = libvirt.VIR_DOMAIN_BLOCK_JOB_ABORT_PIVOT
+UPLOAD_SPARSE: int = libvirt.VIR_STORAGE_VOL_UPLOAD_SPARSE_STREAM
+DOWNLOAD_SPARSE: int = libvirt.VIR_STORAGE_VOL_DOWNLOAD_SPARSE_STREAM
+STOP_AT_HOLE: int = libvirt.VIR_STREAM_RECV_STOP_AT_HOLE
 
 STUCK: list[int] = [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR]
 """State and reason of a guest that QEMU has paused itself."""
@@ -124,6 +127,15 @@ class Libvirtd:
         """libvirt's and QEMU's versions, as people write them."""
         with self.calling("asking for versions") as connection:
             return _dotted(connection.getLibVersion()), _dotted(connection.getVersion())
+
+    def offers(self, virt_type: str) -> bool:
+        """Whether the host's emulator runs guests of this type, as libvirt found out."""
+        try:
+            with self.calling(f"asking for {virt_type}") as connection:
+                connection.getDomainCapabilities(None, None, None, virt_type, 0)
+        except LibvirtFailed:
+            return False
+        return True
 
     def close(self) -> None:
         with self._lock:
@@ -185,6 +197,18 @@ class ConsoleStream:
     def close(self) -> None:
         with suppress(libvirt.libvirtError):
             self._stream.abort()
+
+
+@contextmanager
+def open_stream(handle: Any) -> Iterator[Any]:
+    """By the connection that a pool or volume was found by. Broken off, libvirt is told."""
+    stream = handle.connect().newStream(0)
+    try:
+        yield stream
+    except BaseException:
+        with suppress(libvirt.libvirtError):  # it may have broken off by itself
+            stream.abort()
+        raise
 
 
 def validated_volume(create: Callable[[int], T]) -> T:
