@@ -11,10 +11,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from millpond.cli.hosts import Hosts
 from millpond.cli.output import as_json, table
 from millpond.compute import owner
 from millpond.compute.virtualization import KVM
-from millpond.config import VirtTypeOption
+from millpond.config import LOCAL, VirtTypeOption
 from millpond.doctor import kvm, option_file
 from millpond.doctor.checks import CHECKS, CONFIGURATION
 from millpond.doctor.examination import examine
@@ -22,6 +23,7 @@ from millpond.doctor.finding import Finding, Level
 from millpond.doctor.probe import GUEST, Verdict, probe_kvm
 from millpond.doctor.wording import counted
 from millpond.engine import Engine
+from millpond.fleet import Fleet
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -50,20 +52,20 @@ def doctor(
     guest: Annotated[
         Path, typer.Option(metavar="FILE", help="The guest of --probe-kvm, a raw disk.")
     ] = GUEST,
+    host: Hosts = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Look for what is wrong on this host and say what to do about it."""
+    """Look for what is wrong on the hosts and say what to do about it."""
     files: tuple[Path, ...] = ctx.obj.config_files
     if probe:
-        _probe(files, guest.expanduser())
+        _probe(files, host, guest.expanduser())
     elif adopt:
-        _adopt(files, json)
+        _adopt(files, host, json)
     else:
-        _examine(files, mend=mend, json=json)
+        _examine(examine(files, host, mend=mend), json)
 
 
-def _examine(files: tuple[Path, ...], *, mend: bool, json: bool) -> None:
-    findings = examine(files, mend=mend)
+def _examine(findings: Iterator[Finding], json: bool) -> None:
     if json:
         found = list(findings)
         print(as_json([_plain(each) for each in found]))
@@ -74,8 +76,9 @@ def _examine(files: tuple[Path, ...], *, mend: bool, json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _adopt(files: tuple[Path, ...], json: bool) -> None:
-    adopted = owner.adopt(Engine.load(files).host)
+def _adopt(files: tuple[Path, ...], hosts: list[str] | None, json: bool) -> None:
+    engines = Fleet.load(files).chosen(hosts)
+    adopted = [server for engine in engines for server in owner.adopt(engine.host)]
     if json:
         print(as_json(adopted))
     elif adopted:
@@ -84,8 +87,8 @@ def _adopt(files: tuple[Path, ...], json: bool) -> None:
         print("every domain of Millpond's has its record: nothing to adopt")
 
 
-def _probe(files: tuple[Path, ...], guest: Path) -> None:
-    engine = Engine.load(files)
+def _probe(files: tuple[Path, ...], hosts: list[str] | None, guest: Path) -> None:
+    engine = Fleet.load(files).engine(hosts[0] if hosts else "")
     found = probe_kvm(engine.libvirtd, guest)
     match found.verdict:
         case Verdict.ABSENT:
@@ -127,7 +130,8 @@ def _show(findings: Iterable[Finding]) -> list[Finding]:
 def _lines(finding: Finding, mark: str, width: int) -> Iterator[str]:
     """The sentence, and what to do below it, each under its own beginning."""
     start = f"{mark} {finding.check:<{_CHECK_WIDTH}} "
-    yield from _wrapped(finding.what, start, width)
+    where = f"{finding.host}: " if finding.host not in ("", LOCAL) else ""
+    yield from _wrapped(where + finding.what, start, width)
     for number, line in enumerate(finding.do.splitlines()):
         yield from _wrapped(
             line.strip(), " " * len(start) + ("  do: ", "      ")[number > 0], width
@@ -162,6 +166,7 @@ def _summary(found: list[Finding]) -> str:
 def _plain(finding: Finding) -> dict[str, object]:
     return {
         "check": finding.check,
+        "host": finding.host,
         "level": finding.level,
         "what": finding.what,
         "do": finding.do,
