@@ -22,7 +22,7 @@ from millpond.compute.host import Host
 from millpond.compute.single_disks import SingleDisks
 from millpond.compute.template_uses import TemplateUses
 from millpond.config import LOCAL, Settings, VirtTypeOption
-from millpond.errors import PoolNotFound
+from millpond.errors import NeedsHostFiles, PoolNotFound
 from millpond.images.catalogue import Catalogue
 from millpond.images.source import Library
 from millpond.model.formats import Backend, ImageFormat
@@ -168,6 +168,7 @@ class Engine:
             layout=self.nova_layout(),
             find_links=lambda: self.cache.links_by_name(),
             pools_only=self.settings.libvirt.selection.images_type.pools_only,
+            files_are_here=lambda: self.files_are_here,
         )
 
     @cached_property
@@ -249,6 +250,13 @@ class Engine:
             pools=tuple(Path(each.path) for each in plan.directories() if each != plan.base),
             volumes=self._pools_of_nova(open_pool) if open_pool else {},
         )
+
+    def legacy_layout(self) -> NovaLayout:
+        """With the disks in pools that Nova has given names like ours."""
+        if not self.files_are_here:
+            what, reason = "finding disks in Nova's legacy layout", "they lie in no pool"
+            raise NeedsHostFiles(what, reason, str(self.settings.instances_path))
+        return self.nova_layout(self.refreshed_pool)
 
     def refreshed_pool(self, name: str) -> Pool:
         """With what was put there behind libvirt's back."""

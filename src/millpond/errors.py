@@ -418,8 +418,11 @@ class HostProblem(MillpondError):
 class HostUnreachable(HostProblem):
     uri: str
     reason: str
+    advised: str = (
+        "start libvirtd ('systemctl start libvirtd', or 'make setup' where there is no systemd)"
+    )
     message = "cannot reach libvirt at {self.uri}: {self.reason}"
-    hint = "start libvirtd ('systemctl start libvirtd', or 'make setup' where there is no systemd)"
+    hint = "{self.advised}"
 
 
 @dataclass(eq=False)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from millpond.backends import own_format
+from millpond.backends import extraction, own_format
 from millpond.backends.backend import DiskWanted, PoolsOf
 from millpond.backends.growth import GROWTHS, CanOpen, Growth, Way
 from millpond.errors import DiskTooSmall, NeedsHostFiles, VolumeNotFound
@@ -116,11 +116,31 @@ class LibvirtStorage:
     def extract(self, disk: Disk, target: Path, format: DiskFormat, *, compress: bool) -> None:
         """By qemu-img with every layer stated: createXMLFrom would take a raw disk for what its
         first bytes say, and a guest writes those (trap 2)."""
-        qemu_img.extract(self._layers(disk), target, format, compress=compress)
+        if self._is_here(disk):
+            qemu_img.extract(self._layers(disk), target, format, compress=compress)
+            return
+        pool = self._pools.named(disk.pool)
+        if disk.overlay and disk.template and self._linked(disk.template.volume):
+            path = pool.get(disk.volume).path
+            reason = "libvirt does not know what its template is linked to"
+            raise NeedsHostFiles(f"a snapshot of {disk.role}", reason, path)
+        try:
+            extraction.extract(pool, disk, target, format, compress=compress)
+        finally:
+            extraction.tidy(pool, disk)
+
+    def extracts_beside(self, disk: Disk) -> bool:
+        return extraction.is_beside(disk) and not self._is_here(disk)
+
+    def tidy(self, disk: Disk) -> None:
+        extraction.tidy(self._pools.named(disk.pool), disk)
 
     def merge(self, disk: Disk, above: Layer) -> None:
-        layers = (above, *self._layers(disk))
         volume = self._pools.named(disk.pool).get(disk.volume)
+        if not self._is_here(disk):
+            reason = "libvirt merges only disks of a server that runs"
+            raise NeedsHostFiles(f"writing an overlay into {disk.role}", reason, volume.path)
+        layers = (above, *self._layers(disk))
         with own_format.room_for(volume, disk.size):
             own_format.merge(Path(volume.path), layers)
         LOG.info("wrote what lay above it into %s/%s", disk.pool, disk.volume)
@@ -132,8 +152,12 @@ class LibvirtStorage:
         pool = self._pools.named(disk.pool)
         if way := _way_by_copy(disk, pool):
             self.growth(disk, way).abandon()
+        extraction.tidy(pool, disk)
         with suppress(VolumeNotFound):
             pool.delete(disk.volume)
+
+    def _is_here(self, disk: Disk) -> bool:
+        return self._can_open(self._pools.named(disk.pool).get(disk.volume), os.R_OK)
 
     def _way(self, disk: Disk, pool: Pool) -> Way:
         by_copy = _way_by_copy(disk, pool)

@@ -80,6 +80,9 @@ class RbdStorage(LibvirtStorage):
     def _frozen(self, disk: Disk) -> RbdSource:
         return _image(self._pools.named(disk.pool), disk.volume, FROZEN)
 
+    def _is_here(self, disk: Disk) -> bool:
+        return True  # as much as anywhere: the cluster is asked, and not the host
+
     def _layers(self, disk: Disk) -> Chain:
         return (Layer(source=self._frozen(disk), format=disk.format),)
 

@@ -34,6 +34,8 @@ class Check:
     looks: tuple[Look, ...]
     needs: tuple[str, ...] = ()
     """Checks that must have found no problem, or this one is not made."""
+    files: bool = False
+    """Made only where the host's files are here."""
     lack: str = ""
     """What is said in place of the checks that need this one, once it has found a problem."""
 
@@ -58,10 +60,15 @@ OF_A_HOST = (
         lack="libvirt or QEMU is too old",
     ),
     Check(name="kvm", looks=(kvm.look,), needs=("versions",)),
-    Check(name="apparmor", looks=(apparmor.look,), needs=("versions",)),
+    Check(name="apparmor", looks=(apparmor.look,), needs=("versions",), files=True),
     Check(name="space", looks=(space.look,)),
     Check(name="pools", looks=(pools.look,), needs=("versions",), lack="a pool cannot be used"),
-    Check(name="permissions", looks=(permissions.ways, permissions.bases), needs=("versions",)),
+    Check(
+        name="permissions",
+        looks=(permissions.ways, permissions.bases),
+        needs=("versions",),
+        files=True,
+    ),
     Check(name="operations", looks=(servers.interrupted,), needs=("records",)),
     Check(
         name="templates",
@@ -71,8 +78,10 @@ OF_A_HOST = (
     Check(name="domains", looks=(servers.domains, strays.domains), needs=("versions", "records")),
     Check(name="disks", looks=(servers.disks,), needs=("records", "pools")),
     Check(name="volumes", looks=(strays.volumes,), needs=("records", "pools")),
-    Check(name="directories", looks=(strays.directories,), needs=("versions", "records")),
-    Check(name="legacy", looks=(legacy.look,), needs=("records", "pools")),
+    Check(
+        name="directories", looks=(strays.directories,), needs=("versions", "records"), files=True
+    ),
+    Check(name="legacy", looks=(legacy.look,), needs=("records", "pools"), files=True),
 )
 
 CHECKS = (*COMMON, *OF_A_HOST)

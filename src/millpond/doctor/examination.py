@@ -7,6 +7,7 @@ from pathlib import Path
 from millpond.doctor import configuration
 from millpond.doctor.checks import CHECKS, COMMON, CONFIGURATION, NOT_VALID, OF_A_HOST, Check, Look
 from millpond.doctor.finding import Finding, Level, problem
+from millpond.doctor.places import NOT_HERE, is_here
 from millpond.engine import Engine
 from millpond.errors import MillpondError
 
@@ -41,6 +42,9 @@ def _examined(
         if reason:
             lacking[check.name] = reason
             yield from _not_made([check], reason)
+            continue
+        if check.files and not is_here(engine):
+            yield from _not_made([check], NOT_HERE)
             continue
         found = _mended(check, engine) if mend else _looked(check, engine)
         if check.lack and any(each.level is Level.PROBLEM for each in found):

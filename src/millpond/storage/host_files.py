@@ -40,7 +40,7 @@ class HostFiles:
             return self._known[pool]
 
     def _are_here(self, pool: Pool) -> bool:
-        if not pool.capabilities.sparse and pool.name != self._base:
+        if not (pool.path and pool.capabilities.sparse):
             pool = self._find_pool(self._base)
         _sweep(pool)
         found = are_here(pool)

@@ -47,6 +47,7 @@ class PoolPlan:
         roles = [role for role, each in self.by_role.items() if each == pool]
         others = dict.fromkeys(self.others, "disks")
         general = {self.base: "templates", self.disks: "disks", **others}
+        general |= {self.records: "records of templates", self.consoles: "logs of consoles"}
         return ", ".join([*([general[pool]] if pool in general else []), *roles])
 
     def all(self) -> Mapping[str, PoolWanted]:
@@ -55,9 +56,12 @@ class PoolPlan:
             for each in (self.base, self.disks, *self.by_role.values(), *self.others)
         }
 
+    def beside(self) -> Mapping[str, PoolWanted]:
+        """Those that only a host has whose files are not here."""
+        return {each.name: each for each in (self.records, self.consoles)}
+
     def find(self, name: str) -> PoolWanted | None:
-        beside = {each.name: each for each in (self.records, self.consoles)}
-        return self.all().get(name) or beside.get(name)
+        return self.all().get(name) or self.beside().get(name)
 
     def directories(self) -> list[PoolWanted]:
         return [each for each in self.all().values() if each.type is PoolType.DIR]
