@@ -77,7 +77,8 @@ class FileShelf:
         self._directory = Path(pool.path)
 
     def names(self) -> list[str]:
-        return sorted(path.name for path in self._directory.glob("*"))
+        names = (path.name for path in self._directory.glob("*"))
+        return sorted(name for name in names if not is_marker(name))
 
     def has(self, name: str) -> bool:
         return (self._directory / name).exists()
