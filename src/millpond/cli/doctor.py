@@ -18,7 +18,7 @@ from millpond.compute.virtualization import KVM
 from millpond.config import LOCAL, VirtTypeOption
 from millpond.doctor import kvm, option_file
 from millpond.doctor.checks import CHECKS, CONFIGURATION
-from millpond.doctor.examination import examine
+from millpond.doctor.examination import examine, examine_placement
 from millpond.doctor.finding import Finding, Level
 from millpond.doctor.probe import GUEST, Verdict, probe_kvm
 from millpond.doctor.wording import counted
@@ -52,6 +52,9 @@ def doctor(
     guest: Annotated[
         Path, typer.Option(metavar="FILE", help="The guest of --probe-kvm, a raw disk.")
     ] = GUEST,
+    placement: Annotated[
+        bool, typer.Option("--placement", help="Compare Placement with the servers' records.")
+    ] = False,
     host: Hosts = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -61,6 +64,8 @@ def doctor(
         _probe(files, host, guest.expanduser())
     elif adopt:
         _adopt(files, host, json)
+    elif placement:
+        _examine(examine_placement(files, mend=mend), json)
     else:
         _examine(examine(files, host, mend=mend), json)
 

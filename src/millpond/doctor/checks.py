@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from millpond.doctor import (
     apparmor,
@@ -10,6 +11,8 @@ from millpond.doctor import (
     legacy,
     libvirt_host,
     permissions,
+    placement,
+    places,
     pools,
     records,
     servers,
@@ -19,28 +22,31 @@ from millpond.doctor import (
 )
 from millpond.doctor.finding import Finding
 from millpond.engine import Engine
+from millpond.fleet import Fleet
 
 CONFIGURATION = "configuration"
 """Looked at before there is an engine to look with."""
 NOT_VALID = "the configuration is not valid"
 
 
-Look = Callable[[Engine], Iterable[Finding]]
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class Check(Generic[S]):
+    """Of a host, or of all of them."""
+
     name: str
-    looks: tuple[Look, ...]
+    looks: tuple[Callable[[S], Iterable[Finding]], ...]
     needs: tuple[str, ...] = ()
     """Checks that must have found no problem, or this one is not made."""
-    files: bool = False
-    """Made only where the host's files are here."""
+    skips: Callable[[S], str] = lambda _subject: ""
+    """Why it is not made there; empty if it is."""
     lack: str = ""
     """What is said in place of the checks that need this one, once it has found a problem."""
 
 
-COMMON = (
+COMMON: tuple[Check[Engine], ...] = (
     Check(name="state", looks=(records.state_directory,)),
     Check(
         name="records",
@@ -51,7 +57,7 @@ COMMON = (
 )
 """Of what all hosts share."""
 
-OF_A_HOST = (
+OF_A_HOST: tuple[Check[Engine], ...] = (
     Check(name="libvirt", looks=(libvirt_host.reachable,), lack="libvirt is not reachable"),
     Check(
         name="versions",
@@ -60,14 +66,14 @@ OF_A_HOST = (
         lack="libvirt or QEMU is too old",
     ),
     Check(name="kvm", looks=(kvm.look,), needs=("versions",)),
-    Check(name="apparmor", looks=(apparmor.look,), needs=("versions",), files=True),
+    Check(name="apparmor", looks=(apparmor.look,), needs=("versions",), skips=places.not_here),
     Check(name="space", looks=(space.look,)),
     Check(name="pools", looks=(pools.look,), needs=("versions",), lack="a pool cannot be used"),
     Check(
         name="permissions",
         looks=(permissions.ways, permissions.bases),
         needs=("versions",),
-        files=True,
+        skips=places.not_here,
     ),
     Check(name="operations", looks=(servers.interrupted,), needs=("records",)),
     Check(
@@ -79,9 +85,18 @@ OF_A_HOST = (
     Check(name="disks", looks=(servers.disks,), needs=("records", "pools")),
     Check(name="volumes", looks=(strays.volumes,), needs=("records", "pools")),
     Check(
-        name="directories", looks=(strays.directories,), needs=("versions", "records"), files=True
+        name="directories",
+        looks=(strays.directories,),
+        needs=("versions", "records"),
+        skips=places.not_here,
     ),
-    Check(name="legacy", looks=(legacy.look,), needs=("records", "pools"), files=True),
+    Check(name="legacy", looks=(legacy.look,), needs=("records", "pools"), skips=places.not_here),
 )
 
 CHECKS = (*COMMON, *OF_A_HOST)
+
+PLACEMENT: tuple[Check[Fleet], ...] = (
+    Check(name="placement", looks=(placement.hosts,), lack="Placement does not know every host"),
+    Check(name="allocations", looks=(placement.servers,), needs=("placement",)),
+)
+"""Only when it is asked for: Placement takes a while to load."""

@@ -6,8 +6,6 @@ from urllib.parse import urlsplit
 from millpond.engine import Engine
 from millpond.errors import MillpondError
 
-NOT_HERE = "the files of the host cannot be opened here"
-
 
 def nearest_existing(path: Path) -> Path:
     """The path itself, or the nearest directory above it that is there."""
@@ -21,3 +19,8 @@ def is_here(engine: Engine) -> bool:
         return engine.files.are_here(engine.pool_plan.base.name)
     except MillpondError:
         return not urlsplit(engine.libvirtd.uri).hostname
+
+
+def not_here(engine: Engine) -> str:
+    """Why there is nothing to look at."""
+    return "" if is_here(engine) else "the files of the host cannot be opened here"
