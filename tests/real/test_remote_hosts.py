@@ -32,6 +32,8 @@ from tests.support.ticking import chains, last_tick, tick_on_disk, wait_for_tick
 from tests.support.two_faced import two_faced
 from tests.support.waiting import wait_for
 
+BOTH = ["qcow2", pytest.param("raw", marks=pytest.mark.full)]
+
 
 @pytest.fixture(params=["qcow2", "raw", "vmdk"])
 def image(request, far, micro_guest):
@@ -163,7 +165,7 @@ def test_a_template_that_is_wrong_beneath_a_disk_stays_and_is_told_of(far, qcow2
     assert far.files(far.bases) == [name]
 
 
-@pytest.mark.parametrize("image", ["qcow2", "raw"], indirect=True)
+@pytest.mark.parametrize("image", BOTH, indirect=True)
 def test_disks_come_grow_and_go(far, image):
     made = create(far, "web", image)
     far.wait_for_console(made.id, "READY")
@@ -181,7 +183,17 @@ def test_disks_come_grow_and_go(far, image):
 
 
 @pytest.mark.parametrize("image", ["qcow2", "raw"], indirect=True)
-@pytest.mark.parametrize("options", [(), ("--format", "raw"), ("--compress",)], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        *(
+            pytest.param(each, marks=pytest.mark.full)
+            for each in (("--format", "raw"), ("--compress",))
+        ),
+    ],
+    ids=str,
+)
 def test_a_server_that_is_off_becomes_an_image(far, image, options):
     made = create(far, "web", image)
     far.wait_for_console(made.id, "READY")
@@ -193,7 +205,7 @@ def test_a_server_that_is_off_becomes_an_image(far, image, options):
     far.wait_for_console(again.id, "BOOTS 0002")
 
 
-@pytest.mark.parametrize("image", ["qcow2", "raw"], indirect=True)
+@pytest.mark.parametrize("image", BOTH, indirect=True)
 def test_a_server_that_runs_becomes_an_image_and_runs_on(far, image):
     made = create(far, "web", image)
     far.wait_for_console(made.id, "TICK 0001")
@@ -333,7 +345,7 @@ def some(every, ordinary):
 
 @pytest.mark.parametrize(
     ("step", "moment"),
-    some(moments("create"), [("disks", Moment.END), ("start", Moment.END)]),
+    some(moments("create"), [("start", Moment.END)]),
 )
 def test_killed_in_create(far, vmdk, step, moment):
     killed(far, "create", step, moment, "create", "victim", vmdk)
@@ -373,7 +385,9 @@ def test_doctor_alone_clears_a_preparation_away(far, vmdk, step, moment):
 
 
 @pytest.mark.parametrize(("step", "moment"), some(moments("snapshot"), [("extract", Moment.END)]))
-@pytest.mark.parametrize("running", [True, False], ids=["running", "off"])
+@pytest.mark.parametrize(
+    "running", [pytest.param(True, marks=pytest.mark.full), False], ids=["running", "off"]
+)
 def test_killed_while_a_server_becomes_an_image(far, qcow2, step, moment, running):
     made = create(far, "victim", qcow2)
     far.wait_for_console(made.id, "READY")

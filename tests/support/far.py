@@ -47,8 +47,9 @@ class FarMillpond(Millpond):
 
     def files(self, directory: Path | None = None) -> list[str]:
         """On the host: all, or those in one directory."""
-        listed = self.host.run("find", str(directory or self.place), "-type", "f").stdout
-        return sorted(Path(each).name for each in listed.splitlines())
+        listed = self.host.run("find", str(self.place), "-type", "f").stdout.splitlines()
+        beneath = [Path(each) for each in listed if Path(each).is_relative_to(directory or "/")]
+        return sorted(each.name for each in beneath)
 
 
 @pytest.fixture(scope="session")
@@ -57,6 +58,7 @@ def far_host(session_directory: Path) -> Iterator[PrivateLibvirtd]:
         pytest.skip(reason)
     network = ("millpond9", "10.77.9.2/24")
     with PrivateLibvirtd(session_directory / "far", name="far", network=network) as daemon:
+        daemon.run("mkdir", "-p", "/run/lock")  # where libvirt locks a console that is opened
         yield daemon
 
 
