@@ -14,6 +14,7 @@ from millpond.engine import Engine
 from millpond.errors import PoolNotFound
 from millpond.model.formats import DiskFormat
 from millpond.model.names import UUID, split_volume_name, template_name
+from millpond.storage.host_files import is_marker
 from millpond.storage.sharing import is_mark
 
 _DIRECTORY = re.compile(UUID)
@@ -76,7 +77,7 @@ def _in_pool(engine: Engine, name: str) -> Finding | None:
         return None
     listed = [volume.name for volume in pool.volumes()]
     owners = engine.volume_owners(pool)  # after the listing: a record is older than its volume
-    named = {each for each in listed if each in owners or is_mark(each)}
+    named = {each for each in listed if each in owners or is_mark(each) or is_marker(each)}
     strays = [each for each in listed if each not in named and pool.find(each)]
     if strays and pool.capabilities.remote:
         return ok(f"{counted(len(strays), 'volume')} in pool {name!r} may be those of other hosts")

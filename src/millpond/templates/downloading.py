@@ -93,6 +93,7 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
         return Step("receive", self._receive), Step("convert", self._convert)
 
     def _prepare(self, image: Image, format: DiskFormat, progress: Progress) -> Template:
+        self._store.shelf.refuse(format)
         replaces = self._publication.will_replace(template_name(image.id, format))
         wanted = ImagePreparation(image=image, format=format, replaces=replaces, progress=progress)
         template = self._publication.run(wanted, self._making())
