@@ -4,15 +4,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from millpond.compute.directory import CONSOLE_LOG
+from millpond.compute.consoles import CONSOLE_LOG
 from millpond.compute.domains import MarkedDomain
 from millpond.doctor.finding import Finding, ok, problem, warning
+from millpond.doctor.places import is_here
 from millpond.doctor.templates import opened_store
 from millpond.doctor.wording import counted, some
 from millpond.engine import Engine
 from millpond.errors import PoolNotFound
 from millpond.model.formats import DiskFormat
 from millpond.model.names import UUID, split_volume_name, template_name
+from millpond.storage.host_files import is_marker
+from millpond.storage.sharing import is_mark
 
 _DIRECTORY = re.compile(UUID)
 _BASE = re.compile(r"[0-9a-f]{40}(\.\w+)?")  # SHA-1 of an image's id, as Nova names a base
@@ -74,7 +77,8 @@ def _in_pool(engine: Engine, name: str) -> Finding | None:
         return None
     listed = [volume.name for volume in pool.volumes()]
     owners = engine.volume_owners(pool)  # after the listing: a record is older than its volume
-    strays = [each for each in listed if each not in owners and pool.find(each)]
+    named = {each for each in listed if each in owners or is_mark(each) or is_marker(each)}
+    strays = [each for each in listed if each not in named and pool.find(each)]
     if strays and pool.capabilities.remote:
         return ok(f"{counted(len(strays), 'volume')} in pool {name!r} may be those of other hosts")
     return _reported(pool.name, strays, _servers(engine)) if strays else None
@@ -84,14 +88,13 @@ def _in_base_pool(engine: Engine) -> Finding | None:
     """What disks in Nova's legacy layout stand on is no stray, whoever has the server."""
     store = opened_store(engine)
     unknown = [each for each in store.unknown() if not store.is_ours(each)] if store else []
-    needed = {
-        disk.base.volume
-        for server in engine.nova_layout().servers()
-        for disk in server.disks
-        if disk.base
-    }
-    strays = [each for each in unknown if each not in needed]
+    strays = sorted(set(unknown) - _needed_by_nova(engine)) if unknown else []
     return _reported(engine.pool_plan.base.name, strays, _templates(engine)) if strays else None
+
+
+def _needed_by_nova(engine: Engine) -> set[str]:
+    servers = engine.nova_layout().servers() if is_here(engine) else []
+    return {disk.base.volume for server in servers for disk in server.disks if disk.base}
 
 
 def _reported(pool: str, strays: Sequence[str], owners: Mapping[str, str]) -> Finding:
