@@ -125,9 +125,9 @@ class Scheduler:
                 allocations=choice.allocations,
                 decision=decision.won(choice.host),
             )
-        raise self._reconsidered(decision).no_valid_host()
+        raise self.reconsidered(decision).no_valid_host()
 
-    def _reconsidered(self, decision: Decision) -> Decision:
+    def reconsidered(self, decision: Decision) -> Decision:
         """What Placement says of a claim that came too late names no amounts."""
         late = {each.host for each in decision.verdicts if each.state is State.LATE}
         if not late:
