@@ -233,10 +233,13 @@ class Engine:
     @property
     def image_types(self) -> frozenset[ImageFormat]:
         """Of the images that this host takes."""
-        return self.image_types_of("qemu")
+        return self._image_types("qemu", files_are_here=True)
 
     def image_types_of(self, hypervisor: str) -> frozenset[ImageFormat]:
-        """The same, of a host that is really this."""
+        """The same, as the host really is."""
+        return self._image_types(hypervisor, files_are_here=self.files_are_here)
+
+    def _image_types(self, hypervisor: str, *, files_are_here: bool) -> frozenset[ImageFormat]:
         compute = self.settings.compute
         is_vz = hypervisor == "vz" or self.settings.libvirt.virt_type is VirtTypeOption.PARALLELS
         return image_types.taken(
@@ -244,6 +247,7 @@ class Engine:
             compute.image_type_exclude_list,
             converted=compute.report_converted_image_types,
             hypervisor="parallels" if is_vz else hypervisor,
+            files_are_here=files_are_here,
         )
 
     def pool_of(self, backend: Backend, role: str) -> str:
