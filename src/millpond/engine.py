@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from millpond.backends.backend import ImageBackend
 from millpond.backends.legacy.image_files import ImageCache
@@ -23,7 +24,7 @@ from millpond.compute.host import Host
 from millpond.compute.single_disks import SingleDisks
 from millpond.compute.template_uses import TemplateUses
 from millpond.config import LOCAL, Settings, VirtTypeOption
-from millpond.errors import NeedsHostFiles, PoolNotFound
+from millpond.errors import MillpondError, NeedsHostFiles, PoolNotFound
 from millpond.images.catalogue import Catalogue
 from millpond.images.source import Library
 from millpond.model.formats import Backend, ImageFormat
@@ -96,6 +97,15 @@ class Engine:
     def files_are_here(self) -> bool:
         """Of the host: those of the base pool answer for all that lie in no pool."""
         return self.files.are_here(self.pools.base.name)
+
+    @property
+    def files_seem_here(self) -> bool:
+        """The same, and nothing is made for it. Where there is no pool to try it with, or none
+        that can be used, the host's address tells."""
+        try:
+            return self.files.are_here(self.pool_plan.base.name)
+        except MillpondError:
+            return not urlsplit(self.settings.libvirt.connection_uri).hostname
 
     @cached_property
     def consoles(self) -> Consoles:
@@ -226,13 +236,15 @@ class Engine:
 
     def image_types_of(self, hypervisor: str) -> frozenset[ImageFormat]:
         """The same, of a host that is really this."""
-        compute = self.settings.compute
+        compute, selection = self.settings.compute, self.settings.libvirt.selection
+        is_asked = bool(selection.backends() & image_types.NEED_FILES)
         is_vz = hypervisor == "vz" or self.settings.libvirt.virt_type is VirtTypeOption.PARALLELS
         return image_types.taken(
-            self.settings.libvirt.selection,
+            selection,
             compute.image_type_exclude_list,
             converted=compute.report_converted_image_types,
             hypervisor="parallels" if is_vz else hypervisor,
+            files_are_here=not is_asked or self.files_seem_here,
         )
 
     def pool_of(self, backend: Backend, role: str) -> str:
