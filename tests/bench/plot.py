@@ -28,9 +28,9 @@ def plot(across: str, up: str, lines: Sequence[Line]) -> str:
         width, height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
         return _LEFT + part * width, _TOP + (1 - rise) * height
 
-    parts = [_grid(place: Place, min(xs), max(xs), value) for value in _decades(low, high)]
-    parts += [_mark(place: Place, x, low) for x in sorted(set(xs))]
-    parts += [_line(place: Place, line, number) for number, line in enumerate(lines)]
+    parts = [_grid(place, min(xs), max(xs), value) for value in _decades(low, high)]
+    parts += [_mark(place, x, low) for x in sorted(set(xs))]
+    parts += [_line(place, line, number) for number, line in enumerate(lines)]
     parts.append(_text(_LEFT, _HEIGHT - 8, f"{across} (across), {up} (up)"))
     body = "\n".join(parts)
     size = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" font-size="12"'
