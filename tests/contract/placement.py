@@ -1,5 +1,6 @@
 """What Millpond does with a Placement; the embedded one and a service both run this suite."""
 
+import itertools
 import json
 from dataclasses import replace
 from uuid import uuid4
@@ -55,6 +56,25 @@ class Counting:
     @property
     def written(self):
         return [each for each in self.asked if not each.startswith("GET")]
+
+
+class Killed(Exception):
+    pass
+
+
+class Dying:
+    """A door after whose last write its user is gone."""
+
+    def __init__(self, door, last):
+        self._door = door
+        self._left = last
+
+    def ask(self, method, path, version, body):
+        if method != "GET":
+            self._left -= 1
+            if self._left < 0:
+                raise Killed
+        return self._door.ask(method, path, version, body)
 
 
 class PlacementContract:
@@ -223,12 +243,33 @@ class PlacementContract:
         self, placement, reporting
     ):
         members = frozenset(map(uuid_of, "ab"))
-        shared = pool("ceph", shared_by=members)
-        reporting.publish([host("a", RAW, pools=(shared,)), host("b", QCOW2, pools=(shared,))])
-        decision = scheduler(placement, "a", "b").decide(
-            request("raw"), lambda _: view(plan={"ceph": 5}, shared={"ceph": members})
-        )
-        assert [each.host for each in decision.choices] == ["a"]
+        reports = [
+            host(name, format, pools=(pool("ceph", format, shared_by=members),))
+            for name, format in (("a", RAW), ("b", QCOW2))
+        ]
+        reporting.publish(reports)
+        assert not reporting.publish(reports)
+        deciding = scheduler(placement, "a", "b")
+        plan = view(plan={"ceph": 5}, shared={"ceph": members})
+        for format, name in (("raw", "a"), ("qcow2", "b")):
+            decision = deciding.decide(request(format), lambda _: plan)
+            assert [each.host for each in decision.choices] == [name]
+
+    def test_whoever_is_killed_while_reporting_can_report_again(self, counting, placement, door):
+        """After each of its writes."""
+        members = frozenset(map(uuid_of, "ab"))
+        pools = (pool(), pool("ceph", shared_by=members))
+        reports = [host(name, pools=pools) for name in "ab"]
+        for last in itertools.count():
+            dying = Dying(door, last)
+            try:
+                Reporting(Placement(dying)).publish(reports)
+                break
+            except Killed:
+                pass
+        Reporting(placement).publish(reports)
+        assert counting.written == []
+        assert len(placement.providers.find()) == 5
 
     def test_a_root_disk_needs_a_pool_for_its_format(self, placement, reporting):
         pools = (pool("fast", QCOW2), pool("big", VMDK, takes_blank_disks=False))

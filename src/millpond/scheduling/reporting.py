@@ -135,12 +135,18 @@ class Reporting:
     ) -> bool:
         """A pool that several hosts have is one provider, linked to each by an aggregate of the
         provider's own UUID."""
-        shared = [_pool(host, pool) for host in reports for pool in host.pools if pool.is_shared]
-        once = {each.uuid: each for each in shared}
-        changed = [self._publish(each, known=uuid in present) for uuid, each in once.items()]
-        changed += [
-            self._providers.change_aggregates(each, frozenset({each}).union) for each in once
-        ]
+        wanted: dict[str, _Wanted] = {}
+        for each in (
+            _pool(host, pool) for host in reports for pool in host.pools if pool.is_shared
+        ):
+            before = wanted.get(each.uuid, each)
+            wanted[each.uuid] = replace(each, traits=each.traits | before.traits)
+        changed = []
+        for uuid, each in wanted.items():
+            # One whose maker was killed has no mark yet.
+            known = uuid in present or bool(self._providers.find(uuid=uuid))
+            changed.append(self._publish(each, known=known))
+            changed.append(self._providers.change_aggregates(uuid, frozenset({uuid}).union))
         return any(changed)
 
     def _join(self, report: HostReport, shared: Set[str]) -> bool:
