@@ -1,12 +1,14 @@
 """A plot of lines, both scales logarithmic, as SVG."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 760, 420, 70, 20, 220, 50
 _COLOURS = ("#1b6ca8", "#0b3d62", "#7fb2d9", "#c0571b", "#7a3108", "#e5ad86")
+
+Place = Callable[[float, float], tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +42,18 @@ def _decades(low: float, high: float) -> list[float]:
     return [low * 10**step for step in range(round(math.log10(high / low)) + 1)]
 
 
-def _grid(place, first: float, last: float, value: float) -> str:  # type: ignore[no-untyped-def]
+def _grid(place: Place, first: float, last: float, value: float) -> str:
     (x1, y), (x2, _) = place(first, value), place(last, value)
     line = f'<line x1="{x1:.0f}" y1="{y:.0f}" x2="{x2:.0f}" y2="{y:.0f}" stroke="#ddd"/>'
     return line + _text(x1 - 60, y + 4, f"{value:g}")
 
 
-def _mark(place, x: float, low: float) -> str:  # type: ignore[no-untyped-def]
+def _mark(place: Place, x: float, low: float) -> str:
     across, down = place(x, low)
     return _text(across - 12, down + 18, f"{x:g}")
 
 
-def _line(place, line: Line, number: int) -> str:  # type: ignore[no-untyped-def]
+def _line(place: Place, line: Line, number: int) -> str:
     points = [place(*point) for point in line.points]
     colour = _COLOURS[number % len(_COLOURS)]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)

@@ -140,11 +140,12 @@ def measured(database: str, door: Door, hosts: int, image: str) -> Result:
 def filter_here(placement: Placement, names: dict[str, str], image: str) -> str:
     """All hosts with their traits, as a scheduler without request filters gets them."""
     known = {uuid: name for name, uuid in names.items()}
+    fetched = placement.with_free({"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 5})
     wanted = {
         known[uuid]: Standing(
             native=True, cached=False, disk=0, memory=summary.resources["MEMORY_MB"].free
         )
-        for uuid, summary in placement.with_free("VCPU").items()
+        for uuid, summary in fetched.items()
         if uuid in known and IMAGE_TYPES[image] in summary.traits
     }
     return next(iter(weigh(wanted, Multipliers())))

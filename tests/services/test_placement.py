@@ -1,8 +1,12 @@
 """A real Placement as a service, on MariaDB, and beside a real Keystone."""
 
 import logging
+import os
+import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -16,7 +20,8 @@ from tests.support.grove import Grove
 from tests.support.guests import MicroGuest
 from tests.support.openstack.keystone import Keystone
 from tests.support.openstack.placement import Placement as Service
-from tests.support.scheduling import host, register
+from tests.support.scheduling import host, register, uuid_of
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +47,37 @@ class TestExternalPlacement(PlacementContract):
         Reporting(placement).publish(hosts)
         came = claim_in_processes(f"{tmp_path},{placement_service.url}", 16, 1, ["a", "b"])
         assert (came.count("a"), came.count("b"), len(came)) == (7, 6, 16)
+
+    @pytest.mark.timeout(300)
+    def test_a_service_that_is_killed_in_the_middle_goes_on_where_it_was(
+        self, placement, placement_service
+    ):
+        Reporting(placement).publish([host("a", vcpus=1000, memory=2**42)])
+        wanted = {uuid_of("a"): {"VCPU": 1, "MEMORY_MB": 64}}
+        servers = [str(uuid4()) for _ in range(200)]
+
+        def claim(server):
+            try:
+                placement.allocations.claim(server, wanted)
+            except (PlacementUnreachable, PlacementFailed):
+                return False
+            return True
+
+        def kill_amid():
+            wait_for(lambda: len(placement.providers.consumers(uuid_of("a"))) > 5, 60)
+            os.kill(placement_service.pid, signal.SIGKILL)
+
+        with ThreadPoolExecutor(9) as threads:
+            killing = threads.submit(kill_amid)
+            claimed = list(threads.map(claim, servers))
+            killing.result()
+        assert not all(claimed)
+        placement_service.start()
+        held = placement.providers.consumers(uuid_of("a"))
+        assert {each for each, done in zip(servers, claimed, strict=True) if done} <= set(held)
+        assert all(map(claim, servers))
+        held = placement.providers.consumers(uuid_of("a"))
+        assert held == {each: wanted[uuid_of("a")] for each in servers}
 
 
 def empty(placement: Placement) -> None:

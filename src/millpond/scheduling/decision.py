@@ -6,10 +6,11 @@ from enum import StrEnum
 from typing import Self
 
 from millpond.errors import NoValidHost
+from millpond.scheduling.providers import DISK
 from millpond.scheduling.query import PlacementQuery
 from millpond.scheduling.request import SchedulingRequest
 from millpond.scheduling.traits import IMAGE_TYPES
-from millpond.scheduling.values import Allocations
+from millpond.scheduling.values import Allocations, Resources
 
 _LISTED = 10
 """Hosts in one message; explain shows all."""
@@ -48,7 +49,16 @@ class Choice:
     """A host of ours, and what the server would have there."""
 
     host: str
-    allocations: Allocations
+    uuid: str
+    machine: Resources
+    """Of the host itself."""
+    disks: Mapping[str, int]
+    """GiB of its pools, by their provider's UUID."""
+
+    @property
+    def allocations(self) -> Allocations:
+        disks = {uuid: {DISK: needed} for uuid, needed in self.disks.items()}
+        return {self.uuid: self.machine, **disks}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

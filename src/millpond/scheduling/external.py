@@ -27,9 +27,8 @@ _NAMELESS = {"X-Auth-Token": "admin"}
 
 
 class ExternalPlacement:
-    """A door. Of our processes one writes at a time here, too: on MariaDB and MySQL a Placement
-    that tries again by itself counts what was free before (docs/facts.md), and only we claim
-    anything of our hosts."""
+    """A door. Of our processes one writes at a time here, too: on MariaDB, Placement grants more
+    than there is to many who claim at once (docs/facts.md), and only we claim of our hosts."""
 
     def __init__(self, access: CloudAccess, directory: Path) -> None:
         self._access = access

@@ -18,6 +18,7 @@ from millpond.scheduling.values import (
     Inventories,
     Inventory,
     Provider,
+    Resources,
     Summary,
     Traits,
     Write,
@@ -68,9 +69,10 @@ class Placement:
         with _unknown_traits_named(self._api, params):
             return self._api.get(f"/allocation_candidates?{urlencode(params)}", Candidates)
 
-    def with_free(self, resource: str) -> dict[str, Summary]:
-        """Every provider of every tree in which there is some of it, by its UUID."""
-        query = urlencode({"resources": f"{resource}:1"})
+    def with_free(self, resources: Resources) -> dict[str, Summary]:
+        """Every provider of every tree in which there is as much, by its UUID."""
+        asked = ",".join(f"{name}:{amount}" for name, amount in resources.items())
+        query = urlencode({"resources": asked})
         found = self._api.get(f"/allocation_candidates?{query}", _Summaries)
         return found.provider_summaries
 

@@ -59,7 +59,7 @@ class Reasons:
         """Two calls tell of all hosts that have anything free."""
         summaries: dict[str, Summary] = {}
         for resource in (VCPU, DISK):
-            summaries |= self._placement.with_free(resource)
+            summaries |= self._placement.with_free({resource: 1})
         trees: dict[str, list[Summary]] = {}
         for each in summaries.values():
             trees.setdefault(each.root_provider_uuid, []).append(each)

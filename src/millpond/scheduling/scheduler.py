@@ -12,7 +12,7 @@ from millpond.scheduling.providers import DISK, MEMORY, VCPU, pool_provider
 from millpond.scheduling.query import PlacementQuery
 from millpond.scheduling.reasons import Reasons
 from millpond.scheduling.request import SchedulingRequest
-from millpond.scheduling.values import Allocations, Stock
+from millpond.scheduling.values import Allocations, Resources, Stock
 from millpond.scheduling.weighers import Multipliers, Standing, weigh
 
 _log = logging.getLogger(__name__)
@@ -99,13 +99,14 @@ class Scheduler:
             Verdict(host=name, state=State.FITS, score=score.total, parts=score.parts)
             for name, score in scores.items()
         ]
+        machine = {VCPU: query.vcpus, MEMORY: query.memory}
         rest = [each for each in troubles.values() if each is not None]
         if everything or not ranked:
             rest += self._reasons.of(request, query, offered.keys())
         return Decision(
             request=request,
             query=query,
-            choices=tuple(_choice(fits[name], query) for name in scores),
+            choices=tuple(_choice(fits[name], machine) for name in scores),
             verdicts=(*ranked, *sorted(rest, key=lambda each: each.host)),
         )
 
@@ -186,8 +187,7 @@ def _standing(host: _Offered, stocks: Stocks) -> Standing:
     )
 
 
-def _choice(host: _Offered, query: PlacementQuery) -> Choice:
+def _choice(host: _Offered, machine: Resources) -> Choice:
     """Placement offers some pools that serve; the host's own plan says which."""
-    disks = {uuid: {DISK: host.view.plan[pool]} for pool, uuid in host.pools.items()}
-    machine = {VCPU: query.vcpus, MEMORY: query.memory}
-    return Choice(host=host.name, allocations={host.uuid: machine, **disks})
+    disks = {uuid: host.view.plan[pool] for pool, uuid in host.pools.items()}
+    return Choice(host=host.name, uuid=host.uuid, machine=machine, disks=disks)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 Resources = Mapping[str, int]
 """How much of each resource class."""
 Allocations = Mapping[str, Resources]
@@ -68,36 +70,42 @@ class Consumer:
         return {uuid: each.resources for uuid, each in self.allocations.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class _Many(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """There are tens of thousands of these at once. Python's collector would look at all of them
+    for cycles, which they cannot be part of, and take longer than the rest of a decision."""
+
+
+class Usage(_Many, frozen=True):
     capacity: int
     used: int
 
     @property
     def free(self) -> int:
-        """Less than nothing where an inventory shrank below what is allocated."""
+        """Never less than nothing, also where an inventory shrank below what is allocated."""
         return max(self.capacity - self.used, 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stock:
+class Stock(_Many, frozen=True):
     """What a provider has, as it is shown beside candidates."""
 
     resources: dict[str, Usage]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary(Stock):
+class Summary(Stock, frozen=True):
     """The same with all that is to be known of it. Of thousands of hosts, traits are the most."""
 
     traits: frozenset[str]
     root_provider_uuid: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    mappings: dict[str, list[str]]
-    """Which providers serve which group of the query; "" is the group without a name."""
+class Mappings(_Many, frozen=True):
+    """Which providers serve which group of the query."""
+
+    machine: tuple[str, ...] = msgspec.field(name="")
+
+
+class Candidate(_Many, frozen=True):
+    mappings: Mappings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +116,7 @@ class Candidates:
     @property
     def hosts(self) -> set[str]:
         """Roots of the trees that can serve the query: only there are processors."""
-        return {each.mappings[""][0] for each in self.allocation_requests}
+        return {each.mappings.machine[0] for each in self.allocation_requests}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
