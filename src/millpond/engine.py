@@ -12,7 +12,7 @@ from millpond.backends.legacy.image_files import ImageCache
 from millpond.backends.legacy.layout import NovaLayout
 from millpond.backends.legacy.storage import LegacyStorage
 from millpond.backends.libvirt_storage import LibvirtStorage
-from millpond.backends.rbd_storage import RbdStorage
+from millpond.backends.rbd_storage import Bringing, RbdStorage
 from millpond.cache import Cache
 from millpond.commons import Commons
 from millpond.compute import image_types, space, virtualization
@@ -32,7 +32,7 @@ from millpond.model.layer import CephAccess
 from millpond.model.server import Server, VirtType
 from millpond.model.volume import PoolUsage
 from millpond.records.journal import Watch, unwatched
-from millpond.records.of_host import RecordsOfHost
+from millpond.records.of_hosts import RecordsOfHosts
 from millpond.records.records import Records
 from millpond.storage.ensure import PoolWanted
 from millpond.storage.host_files import HostFiles
@@ -66,12 +66,18 @@ class Engine:
         self._claims = claims or Unclaimed()
         self._locks = self.commons.locks
         if self.name != LOCAL:
-            self._locks = Locks(settings.state_path / "hosts" / self.name / "locks")
+            self._locks = Locks(self._own_directory / "locks")
 
     @cached_property
     def records(self) -> Records:
         """Of this host's servers."""
-        return self._records or RecordsOfHost(self.commons.records, self.name)
+        ours = RecordsOfHosts(self.commons.records, lambda host: host == self.name)
+        return self._records or ours
+
+    @property
+    def _own_directory(self) -> Path:
+        """Of this host's, here."""
+        return self.settings.state_path / "hosts" / self.name
 
     @property
     def images(self) -> Library:
@@ -95,8 +101,12 @@ class Engine:
 
     @property
     def files_are_here(self) -> bool:
-        """Of the host: those of the base pool answer for all that lie in no pool."""
-        return self.files.are_here(self.pools.base.name)
+        """Of the host: those of its pools answer for all that lie in no pool. One of the two may
+        be shared with us, and its host be elsewhere."""
+        plan = self.pool_plan
+        return all(
+            self.files.are_here(self.pools.named(p.name).name) for p in (plan.base, plan.disks)
+        )
 
     @property
     def files_seem_here(self) -> bool:
@@ -165,7 +175,7 @@ class Engine:
             watch=self._watch,
             reader=self._qemu_uid,
             files=self.files,
-            beside=self.settings.state_path / "hosts" / self.name / "templates",
+            beside=self._own_directory / "templates",
         )
 
     def _qemu_uid(self) -> int:
@@ -174,8 +184,14 @@ class Engine:
 
     @property
     def template_uses(self) -> TemplateUses:
+        """A template that a host uses stays on all that have their cache at the same place: they
+        may share it, and nobody has proven that they do not."""
+        place = self.settings.libvirt.pools.base_images
+        hosts = self.commons.settings.hosts
+        others = {n for n, each in hosts.items() if each.libvirt.pools.base_images != place}
+        records = RecordsOfHosts(self.commons.records, lambda host: host not in others)
         return TemplateUses(
-            records=self.records,
+            records=records,
             domains=self.domains,
             open_pool=self.pools.opened,
             layout=self.nova_layout(),
@@ -187,8 +203,12 @@ class Engine:
     @cached_property
     def rbd_storage(self) -> RbdStorage:
         name = self.settings.libvirt.pools.rbd
-        owner, can_open = lambda: self.records.owner, self.files.can_open
-        return RbdStorage(self.pools, name, self._locks, owner, can_open)
+        bringing = Bringing(
+            owner=lambda: self.records.owner,
+            locks=self.commons.locks,
+            incoming=self._own_directory / "ceph",
+        )
+        return RbdStorage(self.pools, name, bringing, self.files.can_open)
 
     @cached_property
     def host(self) -> Host:
@@ -316,8 +336,9 @@ class Engine:
         """What each volume of a pool belongs to, in words, from the records."""
         keeps_templates = pool.ceph or pool.name == self.pool_plan.base.name
         templates = self.cache.all() if keeps_templates else ()
-        disks = [(disk, server) for server in self.records.all() for disk in server.disks]
-        overlays = [(server.overlay, server) for server in self.records.all()]
+        servers = self.commons.records.all()  # of all hosts: they may share the pool
+        disks = [(disk, server) for server in servers for disk in server.disks]
+        overlays = [(server.overlay, server) for server in servers]
         return {
             **{
                 disk.template.volume: f"disk {disk.role} of server {server.name}, as its base"

@@ -16,7 +16,7 @@ SERVED: Mapping[str, frozenset[Backend]] = {
 }
 """The backends whose disks the guests of a hypervisor can have. Of others nothing is known to
 work."""
-NEED_FILES = frozenset({Backend.PLOOP, Backend.RBD})
+NEED_FILES = frozenset({Backend.PLOOP})
 """The backends that cannot make a disk from a template through libvirt alone."""
 _BOOTS_KERNELS = ("qemu", "kvm")
 
