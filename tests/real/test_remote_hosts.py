@@ -130,6 +130,15 @@ def test_a_template_is_roots_and_read_only_and_its_record_lies_beside_it(far, qc
     assert (shown["template"]["prepared"], shown["users"]) == ("upload", ["web"])
 
 
+def test_a_cache_of_another_state_directory_is_left_alone(far, qcow2):
+    far.ok("cache", "fetch", qcow2)
+    before = far.files()
+    (far.state / "owner.json").unlink()
+    code, message = far.fails("cache", "fetch", qcow2)
+    assert (code, "another host or state directory" in message) == (6, True)
+    assert far.files() == before
+
+
 def test_templates_are_fetched_pinned_verified_and_pruned(far, vmdk):
     far.ok("cache", "fetch", vmdk)
     (name,) = far.files(far.bases)
