@@ -31,6 +31,7 @@ from millpond.records.records import Records
 from millpond.storage.host_files import HostFiles
 from millpond.storage.pools import Pools
 from millpond.system.iscsi import initiator_name
+from millpond.templates.belonging import claim
 from millpond.templates.blank import BlankTemplates
 from millpond.templates.cache_manager import ImageCacheManager, Surroundings
 from millpond.templates.handler import BaseTemplateImagehandler, Outlook, Workshop
@@ -62,6 +63,8 @@ class Cache:
     watch: Watch
     reader: Callable[[], int]
     """QEMU's user."""
+    host: str
+    """Its name."""
     files: HostFiles
     beside: Path
     """Where things lie here that belong beside the pool of a host whose files are not here."""
@@ -71,6 +74,7 @@ class Cache:
         base = self.pools.base
         if self.files.are_here(base.name):
             return file_store(base)
+        claim(self.pools.records, self.records.owner, self.host)
         return volume_store(base, self.pools.records, self.beside)
 
     @cached_property

@@ -174,6 +174,7 @@ class Engine:
             cluster=self.rbd_storage if self.settings.libvirt.rbd else None,
             watch=self._watch,
             reader=self._qemu_uid,
+            host=self.name,
             files=self.files,
             beside=self._own_directory / "templates",
         )

@@ -470,6 +470,21 @@ class ForeignOwner(HostProblem):
 
 
 @dataclass(eq=False)
+class CacheOfAnother(HostProblem):
+    pool: str
+    volume: str
+    owner: str
+    message = (
+        "the cache whose records are in pool {self.pool!r} is that of another host or state "
+        "directory ({self.owner})"
+    )
+    hint = (
+        "give each host that only libvirt reaches a base_images_pool_path of its own; if that "
+        "state directory is lost: 'virsh vol-delete {self.volume} --pool {self.pool}' on the host"
+    )
+
+
+@dataclass(eq=False)
 class PoolInactive(HostProblem):
     pool: str
     message = "storage pool {self.pool!r} is defined but not active"

@@ -2,10 +2,11 @@
 
 import pytest
 
-from millpond.errors import DamagedRecord, NeedsHostFiles
+from millpond.errors import CacheOfAnother, DamagedRecord, NeedsHostFiles
 from millpond.model.formats import DiskFormat
 from millpond.model.volume import VolumeSpec
 from millpond.storage.memory_pool import MemoryPool
+from millpond.templates.belonging import claim
 from millpond.templates.ledger import FileLedger, VolumeLedger
 from millpond.templates.shelf import FileShelf, VolumeShelf
 from tests.contract.ledger import LedgerContract
@@ -111,3 +112,23 @@ class CutOff(MemoryPool):
         if self.left == 0:
             raise ConnectionError
         self.left -= 1
+
+
+def test_a_cache_is_of_one_host_and_one_state_directory():
+    pool = MemoryPool("records")
+    for _ in range(2):
+        claim(pool, "me", "far")
+    assert pool.names() == ["me.far.mark"]
+    for owner, host in (("you", "far"), ("me", "near")):
+        with pytest.raises(CacheOfAnother, match=r"another host or state directory \(me\.far\)"):
+            claim(pool, owner, host)
+    assert VolumeLedger(pool).names() == []
+
+
+def test_two_who_claimed_it_at_once_are_both_refused():
+    pool = MemoryPool("records")
+    for name in ("me.far.mark", "you.far.mark"):
+        pool.create(VolumeSpec(name=name, format=DiskFormat.RAW, capacity=0))
+    for owner in ("me", "you"):
+        with pytest.raises(CacheOfAnother):
+            claim(pool, owner, "far")

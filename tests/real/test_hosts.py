@@ -1,5 +1,7 @@
 """Several hosts: which one a server goes to, what it takes there, and hosts that are gone."""
 
+import json
+
 import pytest
 
 from tests.support.grove import NAMES
@@ -215,6 +217,8 @@ def test_a_host_that_never_answered_is_said(images):
     assert images.where("web") != "birch"
     words = ("server", "create", "x", "--image", "raw", "--host", "birch")
     assert "there is no host 'birch'" in images.fails(*words)[1]
+    remembered = json.loads((images.state / "placement" / "reported.json").read_text())
+    assert remembered["hosts"]["birch"]["gone"]  # nobody waits for it again so soon
 
 
 def test_placement_that_is_down_or_refuses_is_said_and_nothing_is_made(images):

@@ -32,10 +32,8 @@ from tests.support.ticking import chains, last_tick, tick_on_disk, wait_for_tick
 from tests.support.two_faced import two_faced
 from tests.support.waiting import wait_for
 
-BOTH = ["qcow2", pytest.param("raw", marks=pytest.mark.full)]
 
-
-@pytest.fixture(params=["qcow2", "raw", "vmdk"])
+@pytest.fixture(params=["qcow2", pytest.param("raw", marks=pytest.mark.full), "vmdk"])
 def image(request, far, micro_guest):
     return add(far, micro_guest, request.param)
 
@@ -132,6 +130,15 @@ def test_a_template_is_roots_and_read_only_and_its_record_lies_beside_it(far, qc
     assert (shown["template"]["prepared"], shown["users"]) == ("upload", ["web"])
 
 
+def test_a_cache_of_another_state_directory_is_left_alone(far, qcow2):
+    far.ok("cache", "fetch", qcow2)
+    before = far.files()
+    (far.state / "owner.json").unlink()
+    code, message = far.fails("cache", "fetch", qcow2)
+    assert (code, "another host or state directory" in message) == (6, True)
+    assert far.files() == before
+
+
 def test_templates_are_fetched_pinned_verified_and_pruned(far, vmdk):
     far.ok("cache", "fetch", vmdk)
     (name,) = far.files(far.bases)
@@ -165,7 +172,8 @@ def test_a_template_that_is_wrong_beneath_a_disk_stays_and_is_told_of(far, qcow2
     assert far.files(far.bases) == [name]
 
 
-@pytest.mark.parametrize("image", BOTH, indirect=True)
+@pytest.mark.full
+@pytest.mark.parametrize("image", ["qcow2", "raw"], indirect=True)
 def test_disks_come_grow_and_go(far, image):
     made = create(far, "web", image)
     far.wait_for_console(made.id, "READY")
@@ -182,7 +190,9 @@ def test_disks_come_grow_and_go(far, image):
     assert len(far.files(far.disks)) == 1
 
 
-@pytest.mark.parametrize("image", ["qcow2", "raw"], indirect=True)
+@pytest.mark.parametrize(
+    "image", [pytest.param("qcow2", marks=pytest.mark.full), "raw"], indirect=True
+)
 @pytest.mark.parametrize(
     "options",
     [
@@ -205,7 +215,9 @@ def test_a_server_that_is_off_becomes_an_image(far, image, options):
     far.wait_for_console(again.id, "BOOTS 0002")
 
 
-@pytest.mark.parametrize("image", BOTH, indirect=True)
+@pytest.mark.parametrize(
+    "image", ["qcow2", pytest.param("raw", marks=pytest.mark.full)], indirect=True
+)
 def test_a_server_that_runs_becomes_an_image_and_runs_on(far, image):
     made = create(far, "web", image)
     far.wait_for_console(made.id, "TICK 0001")

@@ -47,10 +47,10 @@ class FarMillpond(Millpond):
         return ""
 
     def files(self, directory: Path | None = None) -> list[str]:
-        """On the host: all, or those in one directory."""
+        """On the host: all, or those in one directory, but for the mark of whose cache it is."""
         listed = self.host.run("find", str(self.place), "-type", "f").stdout.splitlines()
         beneath = [Path(each) for each in listed if Path(each).is_relative_to(directory or "/")]
-        return sorted(each.name for each in beneath)
+        return sorted(each.name for each in beneath if each.suffix != ".mark")
 
 
 @pytest.fixture(scope="session")
