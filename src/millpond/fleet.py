@@ -13,12 +13,12 @@ from millpond.compute.request import ServerRequest
 from millpond.compute.status import statuses
 from millpond.config import Settings
 from millpond.engine import Engine
-from millpond.errors import HostNotConfigured, HostProblem, NoRoom, NoSuchHost, WhichHost
+from millpond.errors import HostNotConfigured, HostProblem, NoSuchHost, WhichHost
 from millpond.model.server import Server
 from millpond.placing.placing import PlacedClaims, Placing
 from millpond.placing.standing import HostStanding, standing
 from millpond.records.journal import Watch, unwatched
-from millpond.scheduling.decision import Decision
+from millpond.scheduling.decision import Choice, Decision
 from millpond.system.files import Progress, silent
 
 LOG = logging.getLogger(__name__)
@@ -68,15 +68,12 @@ class Fleet(Commons):
         """On the best host that has room, or on the named one if it is fit for it."""
         if not self.schedules:
             return spawn.create(self.engine(host).host, request, start=start, progress=progress)
-        decision = self.placing.decide(request, host)
-        for choice in decision.choices:
+
+        def create_on(choice: Choice) -> Server:
             there = self.engines[choice.host].host
-            try:
-                return spawn.create(there, request, start=start, progress=progress)
-            except NoRoom as error:  # somebody else was faster
-                LOG.debug("server %s does not fit on %s: %s", request.name, choice.host, error)
-                decision = decision.lost(choice.host, error.reason)
-        raise decision.no_valid_host()
+            return spawn.create(there, request, start=start, progress=progress)
+
+        return self.placing.place(self.placing.decide(request, host), create_on)
 
     def engine(self, host: str = "") -> Engine:
         """The named one, or the only one there is."""

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import stevedore
 
@@ -16,7 +16,7 @@ from millpond.model.server import Server
 from millpond.placing.memory import Reported
 from millpond.placing.reporter import HostLook, Reporter
 from millpond.records.records import Records
-from millpond.scheduling.decision import Decision, State, Verdict
+from millpond.scheduling.decision import Choice, Decision, State, Verdict
 from millpond.scheduling.placement import Placement
 from millpond.scheduling.providers import DISK, MEMORY, VCPU, gibibytes, mebibytes, pool_provider
 from millpond.scheduling.request import SchedulingRequest
@@ -25,6 +25,8 @@ from millpond.scheduling.values import Allocations
 from millpond.system.locks import Locks
 
 LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _DOORS = "millpond.placements"
 
@@ -82,6 +84,9 @@ class Placing:
             return decision
         self.report(prove=False)  # Placement has lost what it was told
         return decided()
+
+    def place(self, decision: Decision, take: Callable[[Choice], T]) -> T:
+        return self._scheduler.place(decision, take)
 
     def allocations_of(self, server: Server) -> Allocations:
         """What a server takes, by its record. Disks in no pool of its host's plan are not

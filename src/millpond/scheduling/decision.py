@@ -17,7 +17,6 @@ _LISTED = 10
 
 
 class State(StrEnum):
-    CHOSEN = "chosen"
     FITS = "fits"
     LACKS = "lacks"
     NO_ROOM = "no room"
@@ -80,15 +79,6 @@ class Decision:
         anew = {each.host: each for each in verdicts}
         return replace(self, verdicts=tuple(anew.get(each.host, each) for each in self.verdicts))
 
-    def won(self, host: str) -> Self:
-        return replace(
-            self,
-            verdicts=tuple(
-                replace(each, state=State.CHOSEN) if each.host == host else each
-                for each in self.verdicts
-            ),
-        )
-
     def no_valid_host(self) -> NoValidHost:
         return NoValidHost(self._why(), _listed(self.verdicts), self._advice())
 
@@ -96,7 +86,8 @@ class Decision:
         if not self.verdicts:
             return "no host has been reported to Placement"
         asked = self.query.required | self.query.root_required
-        nowhere = [each for each in sorted(asked) if all(each in v.lacks for v in self.verdicts)]
+        meant = [each for each in self.verdicts if each.state is not State.NOT_ASKED]
+        nowhere = [each for each in sorted(asked) if all(each in v.lacks for v in meant)]
         if nowhere:
             return f"none has {' and '.join(nowhere)}"
         return "none has all that is asked for"

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from millpond.errors import NoRoom, NoSuchHost, PlacementMisunderstands
 from millpond.scheduling.decision import Choice, Decision, State, Verdict
@@ -12,11 +13,12 @@ from millpond.scheduling.providers import DISK, MEMORY, VCPU, pool_provider
 from millpond.scheduling.query import PlacementQuery
 from millpond.scheduling.reasons import Reasons
 from millpond.scheduling.request import SchedulingRequest
-from millpond.scheduling.values import Allocations, Resources, Stock
+from millpond.scheduling.values import Resources, Stock
 from millpond.scheduling.weighers import Multipliers, Standing, weigh
 
-_log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Stocks = Mapping[str, Stock]
 
 
@@ -43,13 +45,6 @@ class HostView:
 
 View = Callable[[str], HostView]
 """By the host's name; asked of candidates only."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    host: str
-    allocations: Allocations
-    decision: Decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,22 +105,24 @@ class Scheduler:
             verdicts=(*ranked, *sorted(rest, key=lambda each: each.host)),
         )
 
-    def claim(self, decision: Decision) -> Claim:
-        """The best host that still has room; NoValidHost if there is none."""
+    def claim(self, decision: Decision) -> Choice:
         server = decision.request.server
+
+        def take(choice: Choice) -> Choice:
+            self._placement.allocations.claim(server, choice.allocations)
+            return choice
+
+        return self.place(decision, take)
+
+    def place(self, decision: Decision, take: Callable[[Choice], T]) -> T:
+        """What ``take`` answers of the best host that still has room, which it finds out;
+        NoValidHost if there is none."""
         for choice in decision.choices:
             try:
-                self._placement.allocations.claim(server, choice.allocations)
+                return take(choice)
             except (NoRoom, PlacementMisunderstands) as error:
-                _log.debug("server %s does not fit on host %s: %s", server, choice.host, error)
+                LOG.debug("%s does not fit on %s: %s", decision.request.server, choice.host, error)
                 decision = decision.lost(choice.host, error.reason)
-                continue
-            _log.debug("server %s is claimed on host %s", server, choice.host)
-            return Claim(
-                host=choice.host,
-                allocations=choice.allocations,
-                decision=decision.won(choice.host),
-            )
         raise self.reconsidered(decision).no_valid_host()
 
     def reconsidered(self, decision: Decision) -> Decision:
