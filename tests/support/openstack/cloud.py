@@ -10,7 +10,7 @@ from openstack.connection import Connection
 from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.openstack import neutron, nova
 from tests.support.openstack.cinder import NFS, Cinder
-from tests.support.openstack.glance import Glance
+from tests.support.openstack.glance import FILES, Glance
 from tests.support.openstack.keystone import Keystone
 from tests.support.openstack.mariadb import MariaDb
 from tests.support.openstack.neutron import Neutron
@@ -60,7 +60,8 @@ class Cloud(Running):
         self._scheduler = NovaDaemon(
             directory / "nova-scheduler", "nova-scheduler", self._nova.conf
         )
-        self.compute = NovaCompute(libvirtd, self._backbone, directory / "compute")
+        self._directory = directory
+        self.compute = self.compute_beside(libvirtd)
         self._stack = contextlib.ExitStack()
 
     def start(self) -> None:
@@ -79,13 +80,17 @@ class Cloud(Running):
         self._start_all(self.placement, self.glance, self.cinder, self._neutron, self._nova)
         self._start_all(self._conductor, self._scheduler)
 
+    def compute_beside(self, libvirtd: PrivateLibvirtd) -> NovaCompute:
+        """On another host, if it is another libvirtd. Who starts it ends it."""
+        return NovaCompute(libvirtd, self._backbone, self._directory / f"compute-{libvirtd.name}")
+
     def close(self) -> None:
         self.compute.kill()
         self._stack.close()
 
-    def offer_image(self, path: Path, disk_format: str) -> str:
+    def offer_image(self, path: Path, disk_format: str, store: str = FILES) -> str:
         """The id of an image that every user may take."""
-        image = self.glance.upload(path, disk_format)
+        image = self.glance.upload(path, disk_format, store)
         self.glance.api.update_image(image, visibility="public")
         return str(image.id)
 
@@ -106,6 +111,13 @@ class Cloud(Running):
         answer = admin.placement.get(f"/resource_providers/{self._provider(admin)}/inventories")
         return {name: each["total"] for name, each in answer.json()["inventories"].items()}
 
+    def disk_available_least(self) -> int:
+        """In GiB, as the host reports it: what is free without what is promised."""
+        compute = self.keystone.admin().compute
+        answer = compute.get("/os-hypervisors/detail", microversion="2.87")  # the last that has it
+        hosts = {each["service"]["host"]: each for each in answer.json()["hypervisors"]}
+        return int(hosts[self.compute.host]["disk_available_least"])
+
     def precache(self, image: str) -> None:
         """As an administrator has an aggregate of hosts do it."""
         compute = self.keystone.admin().compute
@@ -113,9 +125,8 @@ class Cloud(Running):
         compute.add_host_to_aggregate(aggregate, self._libvirtd.name)
         compute.aggregate_precache_images(aggregate, [image])
 
-    @staticmethod
-    def _provider(admin: Connection) -> str:
-        (provider,) = admin.placement.resource_providers()
+    def _provider(self, admin: Connection) -> str:
+        (provider,) = admin.placement.resource_providers(name=self.compute.host)
         return str(provider.id)
 
     def reschedule(self, extra: Sections) -> None:
@@ -125,26 +136,47 @@ class Cloud(Running):
         with self._awaiting("nova-scheduler"):
             self._scheduler.start()
 
-    def start_compute(self, *program: object, **variables: object) -> None:
+    def start_compute(self, compute: NovaCompute, *program: object, **variables: object) -> None:
         """And wait until the scheduler may choose it."""
-        with self._awaiting("nova-compute"):
-            self.compute.start(*program, **variables)
+        with self._awaiting("nova-compute", compute):
+            compute.start(*program, **variables)
         self._nova.discover_hosts()
 
     @contextlib.contextmanager
-    def _awaiting(self, service: str) -> Iterator[None]:
+    def _awaiting(self, service: str, compute: NovaCompute | None = None) -> Iterator[None]:
         """After the block, wait until the service has reported since."""
-        before = self._last_seen(service)
+        before = self._last_seen(service, compute)
         yield
-        wait_for(lambda: self._has_reported(service, before), _COMPUTE_SECONDS)
+        wait_for(lambda: self._has_reported(service, compute, before), _COMPUTE_SECONDS)
 
-    def _has_reported(self, service: str, before: str | None) -> bool:
-        self.compute.refuse_if_ended()
-        return self._last_seen(service) != before
+    def _has_reported(self, service: str, compute: NovaCompute | None, before: str | None) -> bool:
+        if compute:
+            compute.refuse_if_ended()
+        return self._last_seen(service, compute) != before
 
-    def _last_seen(self, service: str) -> str | None:
-        services = self.keystone.admin().compute.services(binary=service)
+    def _last_seen(self, service: str, compute: NovaCompute | None) -> str | None:
+        where = {"host": compute.host} if compute else {}
+        services = self.keystone.admin().compute.services(binary=service, **where)
         return next((each.updated_at for each in services), None)
+
+    @contextlib.contextmanager
+    def given_up(self, compute: NovaCompute) -> Iterator[None]:
+        """In the block Nova takes it for dead, and waits for nothing that it would do."""
+        admin = self.keystone.admin().compute
+        (service,) = admin.services(binary="nova-compute", host=compute.host)
+        admin.update_service_forced_down(service, forced=True)
+        yield
+        admin.update_service_forced_down(service, forced=False)
+
+    def fault(self, server: str, action: str) -> str:
+        """What the last action of this name came to, in Nova's words; empty if it went well."""
+        compute = self.keystone.admin().compute
+        path = f"/servers/{server}/os-instance-actions"
+        actions = compute.get(path).json()["instanceActions"]
+        request = next(each["request_id"] for each in actions if each["action"] == action)
+        answer = compute.get(f"{path}/{request}", microversion="2.84")  # the first with details
+        events = answer.json()["instanceAction"]["events"]
+        return "; ".join(each["details"] or "" for each in events)
 
     def _start_all(self, *services: Service) -> None:
         """At once: each makes its database first."""

@@ -1,0 +1,81 @@
+"""What our driver does not do yet is refused, in words, and nothing happens to the server."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from openstack.compute.v2.server import Server
+
+from tests.nova.conftest import Offer
+from tests.support.libvirtd import PrivateLibvirtd
+from tests.support.openstack.cloud import Cloud
+from tests.support.openstack.deployment import MILLPOND, Deployment
+from tests.support.openstack.user import CloudUser
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.full]
+
+REFUSED = "Millpond does not move the disks of servers between hosts yet"
+
+
+@pytest.fixture(scope="module")
+def other_host(
+    cloud: Cloud, millpond_driver: Deployment, session_directory: Path
+) -> Iterator[Deployment]:
+    """A second one, which Nova schedules nothing to before and after."""
+    with PrivateLibvirtd(session_directory / "nova-other", name="dam") as libvirtd:
+        deployment = Deployment(cloud, MILLPOND, cloud.compute_beside(libvirtd))
+        deployment.compute.directory.mkdir()
+        deployment.start()
+        yield deployment
+        admin = cloud.keystone.admin().compute
+        (service,) = admin.services(binary="nova-compute", host="dam")
+        admin.disable_service(service)
+        deployment.compute.stop()
+
+
+@pytest.fixture
+def server(user: CloudUser, offer: Offer, millpond_driver: Deployment) -> Server:
+    made = user.create(offer.images["qcow2"], offer.flavor)
+    user.await_console(made, "READY")
+    return made
+
+
+def test_it_is_not_resized(cloud: Cloud, user: CloudUser, offer: Offer, server: Server) -> None:
+    user.connection.compute.resize_server(server, offer.flavor_with_all_disks)
+    user.await_end_of(server, "resize")
+    assert REFUSED in cloud.fault(server.id, "resize")
+    _is_as_it_was(user, server)
+
+
+def test_it_is_not_migrated(
+    cloud: Cloud, user: CloudUser, server: Server, other_host: Deployment
+) -> None:
+    cloud.keystone.admin().compute.migrate_server(server, host="dam")
+    user.await_end_of(server, "migrate")
+    assert REFUSED in cloud.fault(server.id, "migrate")
+    _is_as_it_was(user, server)
+
+
+def test_it_is_not_migrated_live(
+    cloud: Cloud, user: CloudUser, server: Server, other_host: Deployment
+) -> None:
+    cloud.keystone.admin().compute.live_migrate_server(server, host="dam", block_migration="auto")
+    user.await_end_of(server, "live-migration")
+    assert REFUSED in cloud.fault(server.id, "live-migration")
+    _is_as_it_was(user, server)
+
+
+def test_it_is_not_evacuated(
+    cloud: Cloud, user: CloudUser, server: Server, other_host: Deployment
+) -> None:
+    with cloud.given_up(cloud.compute):
+        cloud.keystone.admin().compute.evacuate_server(server, host="dam")
+        user.await_end_of(server, "evacuate")
+    assert "evacuate" in cloud.fault(server.id, "evacuate")
+    _is_as_it_was(user, server)
+
+
+def _is_as_it_was(user: CloudUser, server: Server) -> None:
+    user.wait(server, "ACTIVE")
+    user.reboot(server, "HARD")
+    user.await_console(server, "BOOTS 0002")
