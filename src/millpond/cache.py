@@ -207,6 +207,7 @@ class Cache:
             bases=Path(self.pools.plan.base.path),
             state=self.settings.state_path,
             reader=self.reader,
+            own_process=self.settings.own_process,
         )
 
     @cached_property

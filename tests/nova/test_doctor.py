@@ -30,7 +30,7 @@ def test_a_disk_that_was_never_finished_is_removed(
     status, _ = millpond_driver.doctor("--mend")
     assert status == 0
     assert volumes(hypervisor) == made  # Nova says that it is being made
-    cloud.keystone.admin().compute.reset_server_state(server, "error")
+    cloud.admin.compute.reset_server_state(server, "error")
     status, found = millpond_driver.doctor()
     assert status == 1
     (what,) = (each for each in found if each["level"] == "problem")

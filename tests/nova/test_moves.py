@@ -27,7 +27,7 @@ def other_host(
         deployment.compute.directory.mkdir()
         deployment.start()
         yield deployment
-        admin = cloud.keystone.admin().compute
+        admin = cloud.admin.compute
         (service,) = admin.services(binary="nova-compute", host="dam")
         admin.disable_service(service)
         deployment.compute.stop()
@@ -50,7 +50,7 @@ def test_it_is_not_resized(cloud: Cloud, user: CloudUser, offer: Offer, server: 
 def test_it_is_not_migrated(
     cloud: Cloud, user: CloudUser, server: Server, other_host: Deployment
 ) -> None:
-    cloud.keystone.admin().compute.migrate_server(server, host="dam")
+    cloud.admin.compute.migrate_server(server, host="dam")
     user.await_end_of(server, "migrate")
     assert REFUSED in cloud.fault(server.id, "migrate")
     _is_as_it_was(user, server)
@@ -59,7 +59,7 @@ def test_it_is_not_migrated(
 def test_it_is_not_migrated_live(
     cloud: Cloud, user: CloudUser, server: Server, other_host: Deployment
 ) -> None:
-    cloud.keystone.admin().compute.live_migrate_server(server, host="dam", block_migration="auto")
+    cloud.admin.compute.live_migrate_server(server, host="dam", block_migration="auto")
     user.await_end_of(server, "live-migration")
     assert REFUSED in cloud.fault(server.id, "live-migration")
     _is_as_it_was(user, server)
@@ -69,7 +69,7 @@ def test_it_is_not_evacuated(
     cloud: Cloud, user: CloudUser, server: Server, other_host: Deployment
 ) -> None:
     with cloud.given_up(cloud.compute):
-        cloud.keystone.admin().compute.evacuate_server(server, host="dam")
+        cloud.admin.compute.evacuate_server(server, host="dam")
         user.await_end_of(server, "evacuate")
     assert "evacuate" in cloud.fault(server.id, "evacuate")
     _is_as_it_was(user, server)

@@ -90,3 +90,5 @@ class Settings:
     signatures: SignaturePolicy | None
     """None where images of Glance need none."""
     flavors: Mapping[str, Flavor]
+    own_process: bool = True
+    """Not an option: False for a program that is not ours, as nova-compute."""

@@ -13,5 +13,7 @@ from millpond.records.journal import Watch, unwatched
 
 def engine(watch: Watch = unwatched) -> Engine:
     conf = nova.conf.CONF
-    settings = replace(config.settings_from(conf), image_source=ImageSourceOption.GLANCE)
+    settings = replace(
+        config.settings_from(conf), image_source=ImageSourceOption.GLANCE, own_process=False
+    )
     return Engine(settings, watch, NovaRecords(conf.host))

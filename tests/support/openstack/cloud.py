@@ -1,6 +1,7 @@
 """A whole small cloud: Keystone, Placement, Glance, Neutron and Nova with one host."""
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -62,6 +63,7 @@ class Cloud(Running):
         )
         self._directory = directory
         self.compute = self.compute_beside(libvirtd)
+        self._discovered: set[str] = set()
         self._stack = contextlib.ExitStack()
 
     def start(self) -> None:
@@ -88,6 +90,11 @@ class Cloud(Running):
         self.compute.kill()
         self._stack.close()
 
+    @functools.cached_property
+    def admin(self) -> Connection:
+        """One for all: each keeps connections to the services open."""
+        return self.keystone.admin()
+
     def offer_image(self, path: Path, disk_format: str, store: str = FILES) -> str:
         """The id of an image that every user may take."""
         image = self.glance.upload(path, disk_format, store)
@@ -95,38 +102,36 @@ class Cloud(Running):
         return str(image.id)
 
     def offer_flavor(self, **sizes: int) -> str:
-        admin = self.keystone.admin()
-        return str(admin.compute.create_flavor(name=f"{sizes}", ram=64, vcpus=1, **sizes).id)
+        return str(self.admin.compute.create_flavor(name=f"{sizes}", ram=64, vcpus=1, **sizes).id)
 
     def traits(self) -> set[str]:
         """What the host reports to Placement."""
-        admin = self.keystone.admin()
-        path = f"/resource_providers/{self._provider(admin)}/traits"
-        answer = admin.placement.get(path, microversion="1.6")  # the first that has them
+        path = f"/resource_providers/{self._provider()}/traits"
+        answer = self.admin.placement.get(path, microversion="1.6")  # the first that has them
         return set(answer.json()["traits"])
 
     def inventory(self) -> dict[str, int]:
         """How much it has in all, by resource class."""
-        admin = self.keystone.admin()
-        answer = admin.placement.get(f"/resource_providers/{self._provider(admin)}/inventories")
+        path = f"/resource_providers/{self._provider()}/inventories"
+        answer = self.admin.placement.get(path)
         return {name: each["total"] for name, each in answer.json()["inventories"].items()}
 
     def disk_available_least(self) -> int:
         """In GiB, as the host reports it: what is free without what is promised."""
-        compute = self.keystone.admin().compute
+        compute = self.admin.compute
         answer = compute.get("/os-hypervisors/detail", microversion="2.87")  # the last that has it
         hosts = {each["service"]["host"]: each for each in answer.json()["hypervisors"]}
         return int(hosts[self.compute.host]["disk_available_least"])
 
     def precache(self, image: str) -> None:
         """As an administrator has an aggregate of hosts do it."""
-        compute = self.keystone.admin().compute
+        compute = self.admin.compute
         aggregate = compute.create_aggregate(name=f"ponds of {image}")
         compute.add_host_to_aggregate(aggregate, self._libvirtd.name)
         compute.aggregate_precache_images(aggregate, [image])
 
-    def _provider(self, admin: Connection) -> str:
-        (provider,) = admin.placement.resource_providers(name=self.compute.host)
+    def _provider(self) -> str:
+        (provider,) = self.admin.placement.resource_providers(name=self.compute.host)
         return str(provider.id)
 
     def reschedule(self, extra: Sections) -> None:
@@ -140,7 +145,9 @@ class Cloud(Running):
         """And wait until the scheduler may choose it."""
         with self._awaiting("nova-compute", compute):
             compute.start(*program, **variables)
-        self._nova.discover_hosts()
+        if compute.host not in self._discovered:
+            self._nova.discover_hosts()
+            self._discovered.add(compute.host)
 
     @contextlib.contextmanager
     def _awaiting(self, service: str, compute: NovaCompute | None = None) -> Iterator[None]:
@@ -156,13 +163,13 @@ class Cloud(Running):
 
     def _last_seen(self, service: str, compute: NovaCompute | None) -> str | None:
         where = {"host": compute.host} if compute else {}
-        services = self.keystone.admin().compute.services(binary=service, **where)
+        services = self.admin.compute.services(binary=service, **where)
         return next((each.updated_at for each in services), None)
 
     @contextlib.contextmanager
     def given_up(self, compute: NovaCompute) -> Iterator[None]:
         """In the block Nova takes it for dead, and waits for nothing that it would do."""
-        admin = self.keystone.admin().compute
+        admin = self.admin.compute
         (service,) = admin.services(binary="nova-compute", host=compute.host)
         admin.update_service_forced_down(service, forced=True)
         yield
@@ -170,7 +177,7 @@ class Cloud(Running):
 
     def fault(self, server: str, action: str) -> str:
         """What the last action of this name came to, in Nova's words; empty if it went well."""
-        compute = self.keystone.admin().compute
+        compute = self.admin.compute
         path = f"/servers/{server}/os-instance-actions"
         actions = compute.get(path).json()["instanceActions"]
         request = next(each["request_id"] for each in actions if each["action"] == action)
