@@ -1,6 +1,8 @@
 """What our driver does that Nova's own does not, on the real cloud."""
 
+import hashlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +10,7 @@ from tests.nova.conftest import Offer
 from tests.nova.domains import BASES, DISKS, chain, disks, volumes
 from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.openstack.cloud import Cloud
-from tests.support.openstack.deployment import Deployment
+from tests.support.openstack.deployment import NOVA, Deployment
 from tests.support.openstack.user import CloudUser
 from tests.support.waiting import wait_for
 
@@ -162,3 +164,39 @@ def _space(hypervisor: PrivateLibvirtd) -> tuple[int, int]:
         pool.refresh()
         sizes = [volume.info() for volume in pool.listAllVolumes()]
         return pool.info()[3], sum(capacity - taken for _, capacity, taken in sizes)
+
+
+@pytest.mark.full
+def test_a_host_that_ran_novas_own_driver_goes_on_with_what_that_has_left(
+    cloud: Cloud,
+    user: CloudUser,
+    offer: Offer,
+    millpond_driver: Deployment,
+    session_directory: Path,
+) -> None:
+    """Its servers, and its bases: one is the image itself, Nova has converted the other."""
+    images = [
+        cloud.offer_image(session_directory / f"offered.{each}", each) for each in ("raw", "qcow2")
+    ]
+    nova = Deployment(cloud, NOVA)
+    nova.instances = millpond_driver.instances
+    nova.start()
+    flavor = cloud.offer_flavor(disk=1, swap=32)
+    old = [user.create(image, flavor) for image in images]
+    for server in old:
+        user.await_console(server, "READY")
+    names = [*(hashlib.sha1(image.encode()).hexdigest() for image in images), "swap_32"]
+    before = [(nova.instances / "_base" / name).stat() for name in names]
+    millpond_driver.start("qcow2:raw, raw:raw")
+    new = [user.create(image, flavor) for image in images]
+    for server in (*old, *new):
+        user.await_console(server, "READY")
+        user.reboot(server, "HARD")
+        user.await_console(server, "BOOTS 0002")
+    for name, was in zip(names, before, strict=True):
+        now = (nova.instances / "_base" / name).stat()
+        assert (now.st_ino, now.st_mtime) == (was.st_ino, was.st_mtime)
+        record = nova.instances / f"_base.millpond/records/{name}.json"
+        assert '"adoption"' in record.read_text()
+    user.clear()
+    millpond_driver.start()

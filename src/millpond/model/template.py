@@ -21,6 +21,8 @@ class Prepared(StrEnum):
     CONVERSION = "conversion"
     FORMATTING = "formatting"
     LINK = "link"
+    ADOPTION = "adoption"
+    """Nova's own driver had made it before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
