@@ -54,7 +54,8 @@ class Cache:
 
     @cached_property
     def store(self) -> TemplateStore:
-        return TemplateStore(self.pools.base)
+        legacy = not self.settings.libvirt.selection.images_type.pools_only
+        return TemplateStore(self.pools.base, adopts=legacy)
 
     @cached_property
     def templates(self) -> BaseTemplateImagehandler:

@@ -187,7 +187,8 @@ def test_a_host_that_ran_novas_own_driver_goes_on_with_what_that_has_left(
         user.await_console(server, "READY")
     names = [*(hashlib.sha1(image.encode()).hexdigest() for image in images), "swap_32"]
     before = [(nova.instances / "_base" / name).stat() for name in names]
-    millpond_driver.start("qcow2:raw, raw:raw")
+    as_it_was = {"libvirt": {"images_type": "qcow2"}}
+    millpond_driver.start("qcow2:raw, raw:raw", extra=as_it_was)
     new = [user.create(image, flavor) for image in images]
     for server in (*old, *new):
         user.await_console(server, "READY")

@@ -104,11 +104,15 @@ def test_a_base_that_nova_has_made_is_taken_over(engine, millpond, micro_guest, 
     assert engine.pools.base.find(template.volume)
 
 
-@pytest.mark.parametrize("wrong", ["bytes", "length", "format"])
-def test_what_only_looks_like_a_base_is_left_alone(engine, millpond, micro_guest, workdir, wrong):
+@pytest.mark.parametrize("wrong", ["bytes", "length", "format", "time"])
+def test_what_only_looks_like_a_base_is_left_alone(millpond, micro_guest, workdir, wrong):
+    """And any, once the operator says that nothing of Nova's is left."""
+    millpond.configure("images_type = libvirt-storage" if wrong == "time" else "")
+    engine = millpond.engine()
     source = converted(micro_guest, "raw", workdir)
     image = Intake(engine.images_directory).add(source, name="raw")
     content = {
+        "time": micro_guest.path.read_bytes(),
         "bytes": bytes(MiB),
         "length": micro_guest.path.read_bytes() + bytes(512),
         "format": converted(micro_guest, "qcow2", workdir).read_bytes().ljust(MiB, b"\0"),

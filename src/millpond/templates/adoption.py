@@ -52,7 +52,8 @@ def adopt_swap(store: TemplateStore, template: Template) -> Template | None:
 
 
 def _may_be_novas(store: TemplateStore, path: Path) -> bool:
-    return path.is_file() and not path.is_symlink() and not store.is_ours(path.name)
+    plain = path.is_file() and not path.is_symlink()
+    return store.adopts and plain and not store.is_ours(path.name)
 
 
 def _take(store: TemplateStore, path: Path, template: Template) -> Template:

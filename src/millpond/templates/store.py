@@ -21,8 +21,11 @@ from millpond.system.locks import Locks
 
 
 class TemplateStore:
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, *, adopts: bool = True) -> None:
+        """``adopts`` is off where the operator says that nothing of Nova's is left: then nobody
+        would look for disks that stand on it."""
         self.pool = pool
+        self.adopts = adopts
         self.cache = Path(pool.path)
         self.beside = self.cache.with_name(f"{self.cache.name}.millpond")
         self._records = self.beside / "records"
