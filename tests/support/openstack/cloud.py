@@ -166,6 +166,12 @@ class Cloud(Running):
         services = self.admin.compute.services(binary=service, **where)
         return next((each.updated_at for each in services), None)
 
+    def offer_host(self, compute: NovaCompute, *, offered: bool = True) -> None:
+        """Whether the scheduler may choose it."""
+        admin = self.admin.compute
+        (service,) = admin.services(binary="nova-compute", host=compute.host)
+        (admin.enable_service if offered else admin.disable_service)(service)
+
     @contextlib.contextmanager
     def given_up(self, compute: NovaCompute) -> Iterator[None]:
         """In the block Nova takes it for dead, and waits for nothing that it would do."""
