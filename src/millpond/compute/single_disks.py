@@ -5,7 +5,7 @@ The caller writes the record that plan() answers before it has the disk made.
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -96,19 +96,40 @@ class SingleDisks:
         """What the disk holds, as one image in a new file. No server runs on it."""
         storage = self._host.storage_of(disk)
         if isinstance(storage, FreezesItself):
-            storage.freeze(disk)
-        try:
+            with self._frozen(disk, target, format) as freeze:
+                freeze()
+        else:
             storage.extract(disk, target, format, compress=False)
-        finally:
-            if isinstance(storage, FreezesItself):
-                storage.thaw(disk)
+
+    def copied(
+        self, server: ServerId, disk: Disk, target: Path, format: DiskFormat
+    ) -> AbstractContextManager[Callable[[], None]]:
+        """The same of a disk that a server runs on. The image is of the moment when the block
+        calls what it is given, and it is whole when the block has ended."""
+        if isinstance(self._host.storage_of(disk), FreezesItself):
+            return self._frozen(disk, target, format)
+        return self._mirrored(server, disk, target, format)
 
     @contextmanager
-    def mirrored(
+    def _frozen(
+        self, disk: Disk, target: Path, format: DiskFormat
+    ) -> Iterator[Callable[[], None]]:
+        """Where the pool keeps a moment by itself. QEMU's own copy of a disk in Ceph would write
+        out what is empty there."""
+        storage = self._host.storage_of(disk)
+        assert isinstance(storage, FreezesItself)
+        try:
+            yield partial(storage.freeze, disk)
+            with self._watched("extract"):
+                storage.extract(disk, target, format, compress=False)
+        finally:
+            storage.thaw(disk)
+
+    @contextmanager
+    def _mirrored(
         self, server: ServerId, disk: Disk, target: Path, format: DiskFormat
     ) -> Iterator[Callable[[], None]]:
-        """The same of a disk that a server runs on. The block begins when all is copied; the image
-        is of the moment when what it is given is called, at the latest when it ends."""
+        """The block begins when all is copied, and the copy follows until it is stopped."""
         jobs, device = self._host.block_jobs, self._device(server, disk)
         stop = partial(jobs.stop_mirroring, server, device)
         stop()  # of a process that died
@@ -127,10 +148,14 @@ class SingleDisks:
         found = ((each, self._find(server, each)) for each in disks)
         return [disk for disk, shown in found if shown and shown.job == COPY]
 
-    def stop_mirroring(self, server: ServerId, disks: Iterable[Disk]) -> None:
+    def stop_copying(self, server: ServerId, disks: Sequence[Disk]) -> None:
         """Whatever copy of these a process that died has left under way."""
         for each in self.mirrors(server, disks):
             self._host.block_jobs.stop_mirroring(server, self._device(server, each))
+        for each in disks:
+            storage = self._host.storage_of(each)
+            if isinstance(storage, FreezesItself):
+                storage.thaw(each)
 
     def _device(self, server: ServerId, disk: Disk) -> str:
         """How the running guest knows it."""

@@ -134,7 +134,7 @@ def _remove_unfinished(engine: Engine, id: str) -> str:
 
 def _end_copies(engine: Engine, id: ServerId) -> str:
     disks = [each.disk for each in InstanceRecords(_settled(id)).all()]
-    engine.single_disks.stop_mirroring(id, disks)
+    engine.single_disks.stop_copying(id, disks)
     return "it was ended"
 
 

@@ -121,7 +121,7 @@ class MillpondDriver(LibvirtDriver):
         if guest.get_power_state(self._host) not in _RUNS:
             self._disks.extract(disk, target, format)
             return
-        with self._disks.mirrored(ServerId(instance.uuid), disk, target, format) as stop:
+        with self._disks.copied(ServerId(instance.uuid), disk, target, format) as stop:
             self._quiescing(context, instance, stop)
 
     def _quiescing(self, context: Any, instance: Any, stop: Callable[[], None]) -> None:

@@ -68,7 +68,7 @@ def _recover(disks: SingleDisks, admin: Any, instance: Any) -> None:
     records = InstanceRecords(instance)
     if instance.task_state in SNAPSHOT:
         with explained():
-            disks.stop_mirroring(ServerId(instance.uuid), [each.disk for each in records.all()])
+            disks.stop_copying(ServerId(instance.uuid), [each.disk for each in records.all()])
     found = _tidied(disks, records)
     if found or instance.vm_state == vm_states.BUILDING or instance.task_state in _MAKE:
         step = instance.task_state or instance.vm_state
