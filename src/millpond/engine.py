@@ -1,15 +1,11 @@
-"""Settings to hosts, records and images: the wiring, once, for every program."""
+"""From the settings of one host to its parts: the wiring, once, for every program."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-import stevedore
-
-from millpond import config
 from millpond.backends.backend import ImageBackend
 from millpond.backends.legacy.image_files import ImageCache
 from millpond.backends.legacy.layout import NovaLayout
@@ -17,29 +13,23 @@ from millpond.backends.legacy.storage import LegacyStorage
 from millpond.backends.libvirt_storage import LibvirtStorage
 from millpond.backends.rbd_storage import RbdStorage
 from millpond.cache import Cache
+from millpond.commons import Commons
 from millpond.compute import image_types, space, virtualization
 from millpond.compute.block_jobs import BlockJobs
 from millpond.compute.domains import Domains
 from millpond.compute.host import Host
 from millpond.compute.single_disks import SingleDisks
 from millpond.compute.template_uses import TemplateUses
-from millpond.config import ImageSourceOption, Settings, VirtTypeOption
-from millpond.errors import (
-    Ambiguous,
-    PoolNotFound,
-    ServerNotFound,
-    Unsupported,
-)
+from millpond.config import LOCAL, Settings, VirtTypeOption
+from millpond.errors import PoolNotFound
 from millpond.images.catalogue import Catalogue
-from millpond.images.source import Library, SignatureCheck
+from millpond.images.source import Library
 from millpond.model.formats import Backend, ImageFormat
-from millpond.model.image import Image
 from millpond.model.layer import CephAccess
-from millpond.model.names import ServerId
 from millpond.model.server import Server, VirtType
 from millpond.model.volume import PoolUsage
-from millpond.records.files import FileRecords
 from millpond.records.journal import Watch, unwatched
+from millpond.records.of_host import RecordsOfHost
 from millpond.records.records import Records
 from millpond.storage.ensure import PoolWanted
 from millpond.storage.libvirt_pool import LibvirtPool
@@ -51,70 +41,39 @@ from millpond.system.locks import Locks, Slots
 
 
 class Engine:
-    """Everything is made when it is first asked for: listing servers touches no pool."""
+    """Of one host. Everything is made when it is first asked for: listing servers touches no
+    pool."""
 
     def __init__(
-        self, settings: Settings, watch: Watch = unwatched, records: Records | None = None
+        self,
+        settings: Settings,
+        watch: Watch = unwatched,
+        records: Records | None = None,
+        commons: Commons | None = None,
     ) -> None:
-        """``records`` are for a program that has a place of its own for them, as Nova has."""
+        """Settings of one host. ``records`` are for a program that has a place of its own for
+        them, as Nova has."""
+        (self.name,) = settings.hosts
         self.settings = settings
+        self.commons = commons or Commons(settings, records)
         self._watch = watch
-        self._given_records = records
-        self._locks = Locks(settings.state_path / "locks")
-
-    @classmethod
-    def load(cls, config_files: Sequence[Path], watch: Watch = unwatched) -> "Engine":
-        return cls(config.load(config_files), watch)
+        self._records = records
+        self._locks = self.commons.locks
+        if self.name != LOCAL:
+            self._locks = Locks(settings.state_path / "hosts" / self.name / "locks")
 
     @cached_property
     def records(self) -> Records:
-        return self._given_records or FileRecords(self.settings.state_path, self._locks)
-
-    @cached_property
-    def catalogue(self) -> Catalogue:
-        """This machine's own images."""
-        return Catalogue(self._own_images)
+        """Of this host's servers."""
+        return self._records or RecordsOfHost(self.commons.records, self.name)
 
     @property
-    def images_directory(self) -> Path:
-        """Where images are added and removed: not if they come from elsewhere."""
-        source = self.settings.image_source
-        if source is not ImageSourceOption.CATALOGUE:
-            advised = f"use the tools of {source.capitalize()}, or set image_source = catalogue"
-            raise Unsupported("this", f"image_source = {source}", advised)
-        return self._own_images
-
-    @property
-    def _own_images(self) -> Path:
-        return self.settings.state_path / "images"
-
-    @cached_property
     def images(self) -> Library:
-        """Where servers' images come from."""
-        if self.settings.image_source is ImageSourceOption.CATALOGUE:
-            return self.catalogue
-        manager: Any = stevedore.DriverManager(
-            "millpond.image_sources",
-            self.settings.image_source,
-            invoke_on_load=True,
-            invoke_args=(self.settings.glance, self._signatures),
-        )
-        source: Library = manager.driver
-        return source
+        return self.commons.images
 
     @property
-    def _signatures(self) -> SignatureCheck | None:
-        """What it needs is installed only where signatures are asked for."""
-        if self.settings.signatures is None:
-            return None
-        manager: Any = stevedore.DriverManager(
-            "millpond.image_signatures",
-            "castellan",
-            invoke_on_load=True,
-            invoke_args=(self.settings.signatures,),
-        )
-        check: SignatureCheck = manager.driver
-        return check
+    def catalogue(self) -> Catalogue:
+        return self.commons.catalogue
 
     @cached_property
     def libvirtd(self) -> Libvirtd:
@@ -209,7 +168,7 @@ class Engine:
             Backend.RBD: self.rbd_storage,
         }
         return Host(
-            name="local",
+            name=self.name,
             domains=self.domains,
             block_jobs=BlockJobs(self.libvirtd),
             records=self.records,
@@ -288,27 +247,7 @@ class Engine:
         return found
 
     def server(self, name_or_id: str) -> Server:
-        """By id, by name, or by the beginning of an id; also if another's record is damaged."""
-        if found_by_id := self.records.find(ServerId(name_or_id)):
-            return found_by_id
-        servers, damaged = self.records.readable()
-        exact = [each for each in servers if name_or_id in (each.name, each.id)]
-        found = exact or [each for each in servers if each.id.startswith(name_or_id)]
-        if len(found) > 1:
-            raise Ambiguous("server", name_or_id, tuple(each.id for each in found))
-        if not found and damaged:
-            raise damaged[0]
-        if not found or not name_or_id:
-            raise ServerNotFound(name_or_id)
-        return found[0]
-
-    def image_users(self, image: Image) -> tuple[str, ...]:
-        """Servers that were made from the image, or are booted with it."""
-        return tuple(
-            server.name
-            for server in self.records.all()
-            if image.id in {each.id for each in server.images.values()}
-        )
+        return self.commons.server(name_or_id)
 
     def volume_owners(self, pool: LibvirtPool) -> Mapping[str, str]:
         """What each volume of a pool belongs to, in words, from the records."""

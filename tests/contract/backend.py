@@ -15,6 +15,7 @@ from millpond.compute import delete, power, resize, spawn
 from millpond.compute.request import ServerRequest
 from millpond.engine import Engine
 from millpond.errors import DiskTooSmall, MillpondError, Unsupported
+from millpond.fleet import Fleet
 from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import FileSource, RbdSource, VolumeSource
@@ -227,7 +228,7 @@ class BackendContract:
             if where == ("create", step, Moment.END):
                 raise MillpondError
 
-        engine = Engine.load([bench.millpond.config], fail)
+        engine = Fleet.load([bench.millpond.config], fail).engine()
         failing = Bench(bench.millpond, engine, bench.backend, bench.guest)
         with pytest.raises(MillpondError):
             self.server(failing)

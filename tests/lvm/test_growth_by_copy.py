@@ -29,7 +29,7 @@ def made(millpond, volume_group, micro_guest):
         device.write(SECRET * (64 * MiB // len(SECRET)))
     volume_group.clear()
     engine = millpond.engine()
-    image = Intake(engine.images_directory).add(micro_guest.path, name="guest")
+    image = Intake(engine.commons.images_directory).add(micro_guest.path, name="guest")
     request = ServerRequest(name="web", image=image, flavor=Flavor(memory=32 * MiB))
     spawn.create(engine.host, request, start=False)
     return millpond

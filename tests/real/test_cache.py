@@ -10,8 +10,8 @@ from datetime import timedelta
 import pytest
 
 from millpond.compute import delete
-from millpond.engine import Engine
 from millpond.errors import MillpondError
+from millpond.fleet import Fleet
 from millpond.images.intake import Intake
 from millpond.model.formats import DiskFormat
 from millpond.records.journal import Moment
@@ -32,7 +32,7 @@ def image(millpond, micro_guest, workdir):
     """A qcow2 image: its raw template is converted, and no other file's bytes."""
     millpond.configure(NO_AGE)
     file = converted(micro_guest, "qcow2", workdir)
-    return Intake(millpond.engine().images_directory).add(file, name="guest")
+    return Intake(millpond.engine().commons.images_directory).add(file, name="guest")
 
 
 @pytest.fixture
@@ -321,7 +321,7 @@ def test_a_wrong_template_stays_beneath_servers_if_it_cannot_be_replaced(millpon
     before = (millpond.bases / name).read_bytes()
     millpond.ok("cache", "verify", "--all")
     flip(millpond.bases / name)
-    engine = Engine.load([millpond.config], fail)
+    engine = Fleet.load([millpond.config], fail).engine()
     (template,) = engine.cache.all()
     assert engine.cache.scrub.scrub(template).outcome is Outcome.WRONG
     assert bases(millpond) == [name]

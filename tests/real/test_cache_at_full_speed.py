@@ -28,7 +28,7 @@ def contents(millpond, workdir):
         "images_type = qcow2\nimages_type_mapping = vmdk:raw\n"
         f"[image_cache]\nremove_unused_original_minimum_age_seconds = 0\nmax_bytes = {BOUND}M\n"
     )
-    made, intake = {}, Intake(millpond.engine().images_directory)
+    made, intake = {}, Intake(millpond.engine().commons.images_directory)
     for number in range(IMAGES):
         name, format = f"image{number}", "vmdk" if number == 0 else "qcow2"
         raw, file = workdir / f"{name}.raw", workdir / f"{name}.{format}"

@@ -14,7 +14,7 @@ from millpond.model.sizes import KiB, MiB
 
 def add_images(millpond, workdir, sizes):
     """By name; no byte is a hole, and a server's template has to be converted."""
-    intake = Intake(millpond.engine().images_directory)
+    intake = Intake(millpond.engine().commons.images_directory)
     for name, size in sizes.items():
         raw, file = workdir / f"{name}.raw", workdir / f"{name}.qcow2"
         raw.write_bytes(os.urandom(size))

@@ -59,7 +59,7 @@ def seen_in(millpond, check):
 def server(millpond, micro_guest):
     """Off, with a qcow2 disk over a raw template."""
     engine = millpond.engine()
-    image = Intake(engine.images_directory).add(micro_guest.path, name="micro")
+    image = Intake(engine.commons.images_directory).add(micro_guest.path, name="micro")
     request = ServerRequest(name="web", image=image, flavor=Flavor(memory=32 * MiB))
     made = spawn.create(engine.host, request, start=False)
     assert worries(millpond) == []

@@ -10,8 +10,8 @@ from millpond.compute import data_disks, delete, power, spawn
 from millpond.compute.recover import VERBS
 from millpond.compute.request import ServerRequest
 from millpond.compute.status import statuses
-from millpond.engine import Engine
 from millpond.errors import ConnectionLost, HostUnreachable
+from millpond.fleet import Fleet
 from millpond.model.flavor import Flavor
 from millpond.model.sizes import MiB
 from millpond.records.journal import Moment
@@ -257,7 +257,7 @@ def test_libvirtd_dies_in_the_middle_of_a_create(millpond, vmdk, libvirtd, conne
         if (verb, step, moment) == ("create", "domain", Moment.BEGIN):
             libvirtd.kill()
 
-    engine = Engine.load([millpond.config], watch)
+    engine = Fleet.load([millpond.config], watch).engine()
     request = ServerRequest(
         name="victim", image=engine.catalogue.get(vmdk), flavor=Flavor(memory=32 * MiB)
     )

@@ -27,7 +27,7 @@ def engine(millpond):
 
 @pytest.fixture
 def image(engine, micro_guest, workdir):
-    return Intake(engine.images_directory).add(
+    return Intake(engine.commons.images_directory).add(
         converted(micro_guest, "qcow2", workdir), name="guest"
     )
 

@@ -22,6 +22,7 @@ from millpond.compute.request import ServerRequest
 from millpond.compute.snapshot import SnapshotRequest, snapshot
 from millpond.engine import Engine
 from millpond.errors import CacheFull, TemplateNotFound
+from millpond.fleet import Fleet
 from millpond.images.intake import Intake
 from millpond.model.flavor import Flavor
 from millpond.model.formats import DiskFormat
@@ -93,7 +94,7 @@ class Person:
         if self._servers and len(self._snapshots) < 2:
             server, _ = self._random.choice(self._servers)
             name = f"copy-{self._random.getrandbits(64):x}-of-{server.image.name}"
-            intake = Intake(self._engine.images_directory)
+            intake = Intake(self._engine.commons.images_directory)
             request = SnapshotRequest(name=name)
             self._snapshots.append(snapshot(self._engine.host, intake, server, request))
 
@@ -129,7 +130,7 @@ class Person:
 
 def main(config: str, seconds: str, *seeds: str) -> None:
     until = time.monotonic() + float(seconds)
-    people = [Person(Engine.load([Path(config)]), seed) for seed in seeds]
+    people = [Person(Fleet.load([Path(config)]).engine(), seed) for seed in seeds]
     with ThreadPoolExecutor(len(people)) as threads:
         list(threads.map(lambda each: each.act(until), people))
     print(json.dumps(sum((each.done for each in people), Counter())))

@@ -17,6 +17,7 @@ from pathlib import Path
 from millpond.compute import data_disks, delete, power, resize, snapshot, spawn
 from millpond.compute.request import ServerRequest
 from millpond.engine import Engine
+from millpond.fleet import Fleet
 from millpond.images.intake import Intake
 from millpond.model.flavor import Flavor
 from millpond.model.sizes import MiB
@@ -53,7 +54,7 @@ def grow(engine: Engine, name: str, size: str, *how: str) -> None:
 
 def take_snapshot(engine: Engine, name: str, image: str) -> None:
     request = snapshot.SnapshotRequest(name=image)
-    intake = Intake(engine.images_directory)
+    intake = Intake(engine.commons.images_directory)
     snapshot.snapshot(engine.host, intake, engine.server(name), request)
 
 
@@ -72,5 +73,5 @@ ACTIONS: dict[str, Callable[..., object]] = {
 
 def main() -> None:
     config, verb, step, moment, action, *rest = sys.argv[1:]
-    engine = Engine.load([Path(config)], die_at(verb, step, Moment(moment)))
+    engine = Fleet.load([Path(config)], die_at(verb, step, Moment(moment))).engine()
     ACTIONS[action](engine, *rest)

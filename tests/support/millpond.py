@@ -11,6 +11,7 @@ from typing import Any
 from millpond.backends.libvirt_storage import LibvirtStorage
 from millpond.compute.host import Host
 from millpond.engine import Engine
+from millpond.fleet import Fleet
 from millpond.model.formats import Backend
 from millpond.model.names import ServerId
 from millpond.model.server import Server
@@ -61,7 +62,7 @@ class Millpond:
         self.config.write_text(text)
 
     def engine(self) -> Engine:
-        return Engine.load([self.config])
+        return Fleet.load([self.config]).engine()
 
     def make_pools(self) -> None:
         """So that the world does not change by making them when a command is refused."""

@@ -20,7 +20,7 @@ def populate(millpond: Millpond, connection: libvirt.virConnect, count: int, bas
     engine = millpond.engine()
     blank = millpond.directory / "blank.raw"
     blank.write_bytes(bytes(MiB))
-    image = Intake(engine.images_directory).add(blank, name="blank")
+    image = Intake(engine.commons.images_directory).add(blank, name="blank")
     request = ServerRequest(name="model", image=image, flavor=Flavor(memory=32 * MiB))
     model = spawn.create(engine.host, request, start=False)
     store, (disk,) = engine.cache.store, model.disks

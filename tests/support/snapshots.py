@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from millpond.compute.snapshot import SnapshotRequest, snapshot
-from millpond.engine import Engine
+from millpond.fleet import Fleet
 from millpond.images.intake import Intake
 from millpond.model.image import Image
 from millpond.records.journal import Moment, Watch
@@ -12,8 +12,8 @@ from tests.support.millpond import Millpond
 
 def take(millpond: Millpond, watch: Watch) -> Image:
     """Of the server "web", as image "snap"."""
-    engine = Engine.load([millpond.config], watch)
-    intake = Intake(engine.images_directory)
+    engine = Fleet.load([millpond.config], watch).engine()
+    intake = Intake(engine.commons.images_directory)
     request = SnapshotRequest(name="snap")
     return snapshot(engine.host, intake, engine.server("web"), request)
 

@@ -499,18 +499,14 @@ def test_a_nova_conf_is_read_without_a_word_about_what_is_novas(write: Write) ->
 
 
 def test_the_sections_of_the_key_manager_are_read(write: Write) -> None:
-    path = write("[barbican]\nbarbican_endpoint = http://b/\n[DEFAULT]\ncompute_driver = a\n")
-    assert list(config.unread(config.read([path]))) == [
-        f"[DEFAULT] compute_driver in {path} is not read"
-    ]
+    path = write("[barbican]\nbarbican_endpoint = http://b/\n[DEFAULT]\nmy_ip = a\n")
+    assert list(config.unread(config.read([path]))) == [f"[DEFAULT] my_ip in {path} is not read"]
 
 
 def test_what_nothing_reads_is_noted_in_a_file_of_ours(write: Write) -> None:
-    path = write("[DEFAULT]\ncompute_driver = libvirt.LibvirtDriver\n")
+    path = write("[DEFAULT]\nmy_ip = 10.0.0.1\n")
     assert loaded(path)
-    assert list(config.unread(config.read([path]))) == [
-        f"[DEFAULT] compute_driver in {path} is not read"
-    ]
+    assert list(config.unread(config.read([path]))) == [f"[DEFAULT] my_ip in {path} is not read"]
 
 
 # Under Nova
@@ -642,7 +638,7 @@ def test_config_check_says_what_the_configuration_comes_down_to(write: Write) ->
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
         f"configuration is valid: {path}",
-        "  host qemu:///system, virt_type auto",
+        "  host local at qemu:///system, virt_type auto",
         "  templates in nova-base-images-pool at /var/lib/millpond/instances/_base, "
         "disks in nova-disks-pool at /var/lib/millpond/instances/disks",
         "  images by format: qcow2:qcow2, raw:raw, others:qcow2",
@@ -671,3 +667,77 @@ def test_config_show_shows_values_and_origins_even_of_a_wrong_file(write: Write)
 
 def test_config_sample_prints_the_sample(write: Write) -> None:
     assert run(write(""), "sample").stdout == config.sample()
+
+
+HOSTS = """
+[DEFAULT]
+enabled_hosts = alder, birch
+ram_allocation_ratio = 1.5
+[libvirt]
+images_type_mapping = raw:raw
+[host:alder]
+connection_uri = qemu+tls://alder/system
+images_type_mapping = raw:lvm
+images_volume_group = vg0
+reserved_host_memory_mb = 2048
+[host:birch]
+connection_uri = qemu+ssh://birch/system
+image_type_exclude_list = vmdk
+cpu_allocation_ratio = 2
+"""
+
+
+def test_each_host_has_its_own_values_and_those_of_all(write: Write) -> None:
+    hosts = loaded(write(HOSTS)).hosts
+    alder, birch = hosts["alder"], hosts["birch"]
+    assert alder.libvirt.connection_uri == "qemu+tls://alder/system"
+    assert alder.libvirt.selection.choose(ImageFormat.RAW).backend is Backend.LVM
+    assert birch.libvirt.selection.choose(ImageFormat.RAW).backend is Backend.RAW
+    assert birch.compute.image_type_exclude_list == {ImageFormat.VMDK}
+    assert not alder.compute.image_type_exclude_list
+    assert (alder.capacity.cpu_allocation_ratio, birch.capacity.cpu_allocation_ratio) == (4.0, 2.0)
+    assert alder.capacity.ram_allocation_ratio == birch.capacity.ram_allocation_ratio == 1.5
+    assert alder.capacity.reserved_host_memory_mb == 2048
+
+
+def test_without_enabled_hosts_there_is_one(write: Write) -> None:
+    assert list(loaded(write("[host:alder]\nconnection_uri = qemu:///system")).hosts) == ["local"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[DEFAULT]\nenabled_hosts = oak", "there is no section [host:oak]"),
+        ("[DEFAULT]\nenabled_hosts = a/b\n[host:a/b]", "'a/b' cannot be the name of a host"),
+        (f"{HOSTS}[host:birch]\nconnection_uri = qemu+tls://alder/system", "of host 'alder'"),
+        (f"{HOSTS}[DEFAULT]\nenabled_hosts = alder, alder", "more than once"),
+        (f"{HOSTS}[host:birch]\nimages_type_mapping = raw:lvm", "has no volume group"),
+        (f"{HOSTS}[host:birch]\nimages_typ = raw", "did you mean images_type?"),
+        (f"{HOSTS}[hosts:oak]\nvirt_type = qemu", "did you mean the section [host:oak]?"),
+    ],
+)
+def test_hosts_that_cannot_be_meant(write: Write, text: str, complaint: str) -> None:
+    with pytest.raises(BadConfiguration) as raised:
+        loaded(write(text))
+    assert complaint in str(raised.value) + raised.value.advice
+
+
+def test_what_is_wrong_with_all_hosts_is_said_once(write: Write) -> None:
+    with pytest.raises(BadConfiguration) as raised:
+        loaded(write(f"{HOSTS}[libvirt]\ndisks_pool_path = here"))
+    assert len(raised.value.problems) == 1
+
+
+def test_placement_is_embedded_until_it_is_said_where_one_is(write: Write) -> None:
+    assert loaded(write("")).placement is None
+    access = loaded(write("[placement]\nauth_type = none\nendpoint_override = http://p")).placement
+    assert access
+    assert access.endpoint_override == "http://p"
+
+
+def test_a_flavour_may_ask_for_traits(write: Write) -> None:
+    text = "[flavor:f]\nextra_specs = trait:HW_CPU_X86_AVX2=required, trait:CUSTOM_X=forbidden"
+    specs = loaded(write(text)).flavors["f"].extra_specs
+    assert specs == {"trait:HW_CPU_X86_AVX2": "required", "trait:CUSTOM_X": "forbidden"}
+    with pytest.raises(BadConfiguration, match="not of the form name=value"):
+        loaded(write("[flavor:f]\nextra_specs = trait:HW_CPU_X86_AVX2"))

@@ -3,26 +3,30 @@
 import getpass
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
 
+from millpond.cli.hosts import Hosts
 from millpond.cli.output import as_json, table
 from millpond.cli.progress import transfer
 from millpond.compute import precache
 from millpond.engine import Engine
-from millpond.errors import BadOption
+from millpond.errors import BadOption, TemplateNotFound
+from millpond.fleet import Fleet
 from millpond.images.boot_images import find_boot_images
 from millpond.model.formats import DiskFormat
-from millpond.model.names import ImageId
 from millpond.model.sizes import format_size
 from millpond.model.template import Template
 from millpond.model.volume import Volume
+from millpond.system.files import Progress
 from millpond.templates.scrub import Outcome, Scrubbed
 from millpond.templates.verdicts import Verdict
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
+_COLUMNS = ("Image", "Format", "Prepared by", "Size", "Last use", "Stays or goes", "Template")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Names = Annotated[
     list[str], typer.Argument(metavar="NAME...", help="Templates, or images by name or id.")
@@ -30,19 +34,41 @@ Names = Annotated[
 
 
 @app.command("list")
-def list_(ctx: typer.Context, json: Json = False) -> None:
+def list_(ctx: typer.Context, host: Hosts = None, json: Json = False) -> None:
     """List the templates: for which image, how prepared, who uses them, why they stay."""
-    engine = Engine.load(ctx.obj.config_files)
-    verdicts = engine.cache.survey(engine.cache.rules)
-    in_cluster = engine.cache.in_cluster()
-    images = {each.id: each.name for each in engine.images.all()}
+    fleet = Fleet.load(ctx.obj.config_files)
+    images = fleet.image_names()
+    listed = [_listed(engine, images) for engine in fleet.chosen(host)]
     if json:
-        shown = [_plain(each, images) for each in verdicts]
+        shown = [each for found in listed for each in found.plain]
+        in_cluster = [{"host": found.host, **asdict(v)} for found in listed for v in found.cluster]
         print(as_json({"templates": shown, "ceph": in_cluster}))
         return
+    where = ["Host"] if fleet.has_several else []
     table(
-        ("Image", "Format", "Prepared by", "Size", "Last use", "Stays or goes", "Template"),
-        [
+        (*where, *_COLUMNS),
+        [((found.host, *row) if where else row) for found in listed for row in found.rows],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listed:
+    """The templates of one host, as they are shown."""
+
+    host: str
+    plain: list[dict[str, object]]
+    cluster: list[Volume]
+    rows: list[tuple[str, ...]]
+
+
+def _listed(engine: Engine, images: Mapping[str, str]) -> _Listed:
+    verdicts = engine.cache.survey(engine.cache.rules)
+    in_cluster = engine.cache.in_cluster()
+    return _Listed(
+        host=engine.name,
+        plain=[_plain(each, images, engine.name) for each in verdicts],
+        cluster=in_cluster,
+        rows=[
             *(_row(each, images) for each in verdicts),
             *(_row_of_cluster(each, verdicts, images) for each in in_cluster),
         ],
@@ -58,42 +84,63 @@ def fetch(
     format: Annotated[
         DiskFormat | None, typer.Option(help="Default: what a server here would be made from.")
     ] = None,
+    host: Hosts = None,
     json: Json = False,
 ) -> None:
     """Prepare templates ahead of need, so that the first server of an image need not wait."""
-    engine = Engine.load(ctx.obj.config_files)
-    wanted = [each for name in images for each in _wanted(engine, name, format)]
-    size = sum(each.image.size for each in wanted)
+    fleet = Fleet.load(ctx.obj.config_files)
+    wanted = {
+        engine: [each for name in images for each in _wanted(engine, name, format)]
+        for engine in fleet.chosen(host)
+    }
+    size = sum(each.image.size for theirs in wanted.values() for each in theirs)
     with transfer("fetching templates", lambda: size) as progress:
-        concurrency = engine.settings.image_cache.precache_concurrency
-        host = engine.host
-        made = precache.fetch(host.templates, host.backends, wanted, concurrency, progress)
+        made = [
+            (engine.name, want, template)
+            for engine, theirs in wanted.items()
+            for want, template in zip(theirs, _fetched(engine, theirs, progress), strict=True)
+        ]
     if json:
-        print(as_json(made))
+        print(as_json([{"host": where, **asdict(each)} for where, _, each in made]))
         return
+    where = ["Host"] if fleet.has_several else []
     table(
-        ("Image", "Format", "Prepared by", "Size", "Template"),
+        (*where, "Image", "Format", "Prepared by", "Size", "Template"),
         [
-            (want.image.name, each.format, each.prepared, format_size(each.size), each.volume)
-            for want, each in zip(wanted, made, strict=True)
+            (
+                *([name] if where else []),
+                want.image.name,
+                each.format,
+                each.prepared,
+                format_size(each.size),
+                each.volume,
+            )
+            for name, want, each in made
         ],
     )
 
 
+def _fetched(
+    engine: Engine, wanted: Sequence[precache.Wanted], progress: Progress
+) -> list[Template]:
+    host, concurrency = engine.host, engine.settings.image_cache.precache_concurrency
+    return precache.fetch(host.templates, host.backends, wanted, concurrency, progress)
+
+
 @app.command()
-def pin(ctx: typer.Context, names: Names) -> None:
+def pin(ctx: typer.Context, names: Names, host: Hosts = None) -> None:
     """Keep templates, whether they are used or not."""
-    engine = Engine.load(ctx.obj.config_files)
+    engines = Fleet.load(ctx.obj.config_files).chosen(host)
     by = os.environ.get("SUDO_USER") or getpass.getuser()
-    for template in _named(engine, names):
+    for engine, template in _named(engines, names):
         engine.cache.manager.pin(template.volume, by)
 
 
 @app.command()
-def unpin(ctx: typer.Context, names: Names) -> None:
+def unpin(ctx: typer.Context, names: Names, host: Hosts = None) -> None:
     """Let templates go again when nothing uses them."""
-    engine = Engine.load(ctx.obj.config_files)
-    for template in _named(engine, names):
+    engines = Fleet.load(ctx.obj.config_files).chosen(host)
+    for engine, template in _named(engines, names):
         engine.cache.manager.unpin(template.volume)
 
 
@@ -106,21 +153,33 @@ def prune(
     all_unused: Annotated[
         bool, typer.Option("--all-unused", help="However recently they were used.")
     ] = False,
+    host: Hosts = None,
     json: Json = False,
 ) -> None:
     """Remove templates that nothing uses, by the rules of [image_cache]."""
-    engine = Engine.load(ctx.obj.config_files)
+    fleet = Fleet.load(ctx.obj.config_files)
+    gone = [
+        (engine.name, each)
+        for engine in fleet.chosen(host)
+        for each in _pruned(engine, dry_run=dry_run, all_unused=all_unused)
+    ]
+    if json:
+        images = fleet.image_names()
+        print(as_json([_plain(each, images, where) for where, each in gone]))
+        return
+    for where, each in gone:
+        print(f"{_on(fleet, where)}{each.cached.template.volume}: {each.reason}")
+
+
+def _pruned(engine: Engine, *, dry_run: bool, all_unused: bool) -> Sequence[Verdict]:
     rules = engine.cache.rules.at_once() if all_unused else engine.cache.rules
     if dry_run:
-        gone = [each for each in engine.cache.survey(rules) if each.goes]
-    else:
-        gone = engine.cache.manager.prune(rules)
-    if json:
-        images = {each.id: each.name for each in engine.images.all()}
-        print(as_json([_plain(each, images) for each in gone]))
-        return
-    for each in gone:
-        print(f"{each.cached.template.volume}: {each.reason}")
+        return [each for each in engine.cache.survey(rules) if each.goes]
+    return engine.cache.manager.prune(rules)
+
+
+def _on(fleet: Fleet, host: str) -> str:
+    return f"{host}: " if fleet.has_several else ""
 
 
 @app.command()
@@ -131,34 +190,53 @@ def verify(
         typer.Argument(metavar="NAME...", help="Templates, or images by name or id."),
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="All templates.")] = False,
+    host: Hosts = None,
     json: Json = False,
 ) -> None:
     """Read templates again and compare their digests. A wrong one is set aside and fetched
     again, unless disks stand on it."""
     if bool(names) == all_:
         raise BadOption("NAME", "name templates or images, or say --all", "not both")
-    engine = Engine.load(ctx.obj.config_files)
-    templates = list(engine.cache.all()) if all_ else _named(engine, names or [])
-    size = sum(each.size for each in templates)
+    fleet = Fleet.load(ctx.obj.config_files)
+    engines = fleet.chosen(host)
+    every = ((engine, each) for engine in engines for each in engine.cache.all())
+    templates = list(every) if all_ else _named(engines, names or [])
+    size = sum(each.size for _, each in templates)
     with transfer("reading templates", lambda: size) as progress:
-        found = [engine.cache.scrub.scrub(each, progress) for each in templates]
-    _show_scrubbed(found, json)
-    if any(each.outcome is Outcome.WRONG for each in found):
+        found = [
+            (engine.name, engine.cache.scrub.scrub(each, progress)) for engine, each in templates
+        ]
+    _show_scrubbed(fleet, found, json)
+    if any(each.outcome is Outcome.WRONG for _, each in found):
         raise typer.Exit(1)
 
 
-def _show_scrubbed(found: Sequence[Scrubbed], json: bool) -> None:
+def _show_scrubbed(fleet: Fleet, found: Sequence[tuple[str, Scrubbed]], json: bool) -> None:
     if json:
-        print(as_json(found))
+        print(as_json([{"host": where, **asdict(each)} for where, each in found]))
         return
     table(
         ("Template", "Found", ""),
-        [(each.template.volume, each.outcome, each.detail) for each in found],
+        [
+            (f"{_on(fleet, where)}{each.template.volume}", each.outcome, each.detail)
+            for where, each in found
+        ],
     )
 
 
-def _named(engine: Engine, names: Sequence[str]) -> list[Template]:
-    return [each for name in names for each in engine.cache.named(name)]
+def _named(engines: Sequence[Engine], names: Sequence[str]) -> list[tuple[Engine, Template]]:
+    """On whichever hosts have them; on none is an error."""
+    found = []
+    for name in names:
+        missing: list[TemplateNotFound] = []
+        for engine in engines:
+            try:
+                found += [(engine, each) for each in engine.cache.named(name)]
+            except TemplateNotFound as error:
+                missing.append(error)
+        if len(missing) == len(engines):
+            raise missing[0]
+    return found
 
 
 def _wanted(engine: Engine, name: str, format: DiskFormat | None) -> list[precache.Wanted]:
@@ -169,7 +247,7 @@ def _wanted(engine: Engine, name: str, format: DiskFormat | None) -> list[precac
     return list(precache.wanted(image, boot, engine.settings.libvirt.selection))
 
 
-def _row(verdict: Verdict, images: Mapping[ImageId, str]) -> tuple[str, ...]:
+def _row(verdict: Verdict, images: Mapping[str, str]) -> tuple[str, ...]:
     cached = verdict.cached
     template = cached.template
     return (
@@ -191,7 +269,7 @@ def _fate(verdict: Verdict) -> str:
 
 
 def _row_of_cluster(
-    volume: Volume, verdicts: Sequence[Verdict], images: Mapping[ImageId, str]
+    volume: Volume, verdicts: Sequence[Verdict], images: Mapping[str, str]
 ) -> tuple[str, ...]:
     """What a cluster has is known by the template of the same name that came first."""
     of = {each.cached.template.volume: each.cached.template.image for each in verdicts}
@@ -201,9 +279,10 @@ def _row_of_cluster(
     return (name, "raw", "import", size, "", "stays: in the Ceph cluster", volume.name)
 
 
-def _plain(verdict: Verdict, images: Mapping[ImageId, str]) -> dict[str, object]:
+def _plain(verdict: Verdict, images: Mapping[str, str], host: str) -> dict[str, object]:
     cached = verdict.cached
     return {
+        "host": host,
         "template": cached.template,
         "image_name": images.get(cached.template.image),
         "space": cached.space,

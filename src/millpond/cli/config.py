@@ -7,7 +7,7 @@ import typer
 
 from millpond import config
 from millpond.cli.output import as_json, table
-from millpond.config import Settings
+from millpond.config import HostSettings, Settings
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -48,7 +48,11 @@ def sample() -> None:
 
 def _resolved(settings: Settings) -> list[str]:
     """The configuration in a few lines: where, into which pools, and what becomes of images."""
-    libvirt = settings.libvirt
+    return [line for name, host in settings.hosts.items() for line in _resolved_host(name, host)]
+
+
+def _resolved_host(name: str, host: HostSettings) -> list[str]:
+    libvirt = host.libvirt
     pools = libvirt.pools
     kept = [
         f"{source}:{libvirt.selection.choose(source).backend}"
@@ -56,7 +60,7 @@ def _resolved(settings: Settings) -> list[str]:
     ]
     kept.append(f"{'others' if kept else 'all'}:{libvirt.selection.blank_backend()}")
     return [
-        f"host {libvirt.connection_uri}, virt_type {libvirt.virt_type}",
+        f"host {name} at {libvirt.connection_uri}, virt_type {libvirt.virt_type}",
         f"templates in {pools.base_images.name} at {pools.base_images.path}, "
         f"disks in {pools.disks.name} at {pools.disks.path}",
         f"images by format: {', '.join(kept)}",

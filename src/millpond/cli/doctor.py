@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from millpond.cli.hosts import Hosts
 from millpond.cli.output import as_json, table
 from millpond.compute import owner
 from millpond.compute.virtualization import KVM
@@ -13,6 +14,7 @@ from millpond.doctor import kvm, option_file, report
 from millpond.doctor.examination import examine
 from millpond.doctor.probe import GUEST, Verdict, probe_kvm
 from millpond.engine import Engine
+from millpond.fleet import Fleet
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -30,24 +32,22 @@ def doctor(
     guest: Annotated[
         Path, typer.Option(metavar="FILE", help="The guest of --probe-kvm, a raw disk.")
     ] = GUEST,
+    host: Hosts = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Look for what is wrong on this host and say what to do about it."""
+    """Look for what is wrong on the hosts and say what to do about it."""
     files: tuple[Path, ...] = ctx.obj.config_files
     if probe:
-        _probe(files, guest.expanduser())
+        _probe(files, host, guest.expanduser())
     elif adopt:
-        _adopt(files, json)
+        _adopt(files, host, json)
     else:
-        _examine(files, mend=mend, json=json)
+        raise typer.Exit(report.tell(examine(files, host, mend=mend), as_json=json))
 
 
-def _examine(files: tuple[Path, ...], *, mend: bool, json: bool) -> None:
-    raise typer.Exit(report.tell(examine(files, mend=mend), as_json=json))
-
-
-def _adopt(files: tuple[Path, ...], json: bool) -> None:
-    adopted = owner.adopt(Engine.load(files).host)
+def _adopt(files: tuple[Path, ...], hosts: list[str] | None, json: bool) -> None:
+    engines = Fleet.load(files).chosen(hosts)
+    adopted = [server for engine in engines for server in owner.adopt(engine.host)]
     if json:
         print(as_json(adopted))
     elif adopted:
@@ -56,8 +56,8 @@ def _adopt(files: tuple[Path, ...], json: bool) -> None:
         print("every domain of Millpond's has its record: nothing to adopt")
 
 
-def _probe(files: tuple[Path, ...], guest: Path) -> None:
-    engine = Engine.load(files)
+def _probe(files: tuple[Path, ...], hosts: list[str] | None, guest: Path) -> None:
+    engine = Fleet.load(files).engine(hosts[0] if hosts else "")
     found = probe_kvm(engine.libvirtd, guest)
     match found.verdict:
         case Verdict.ABSENT:

@@ -1,39 +1,55 @@
 """millpond explain"""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
+from millpond.cli.hosts import Hosts
 from millpond.cli.output import as_json, details
 from millpond.compute.explain import BootFile, Explanation, Prospects, explain
 from millpond.engine import Engine
+from millpond.fleet import Fleet
 from millpond.images.boot_images import find_boot_images
+from millpond.model.image import Image
 from millpond.model.sizes import format_size
 
 
 def command(
     ctx: typer.Context,
     image: Annotated[str, typer.Argument(metavar="IMAGE", help="Name, id, or beginning of it.")],
+    host: Hosts = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what would become of an image on this host, and why. Nothing is made."""
-    engine = Engine.load(ctx.obj.config_files)
-    found = engine.images.get(image)
-    boot = find_boot_images(found.format, found.properties, engine.images.get)
-    selection = engine.settings.libvirt.selection
+    """Say what would become of an image on each host, and why. Nothing is made."""
+    fleet = Fleet.load(ctx.obj.config_files)
+    found = fleet.images.get(image)
+    explained = [_explained(engine, found) for engine in fleet.chosen(host)]
+    if json:
+        print(as_json(explained))
+        return
+    for number, each in enumerate(explained):
+        if number:
+            print()
+        _show(each, [("Host", each.host)] if fleet.has_several else [])
+
+
+def _explained(engine: Engine, image: Image) -> Explanation:
+    boot = find_boot_images(image.format, image.properties, engine.images.get)
     prospects = Prospects(
         is_prepared=engine.cache.has,
         outlook=engine.cache.outlook,
-        is_local=engine.images.local_file(found) is not None,
+        is_local=engine.images.local_file(image) is not None,
     )
-    explanation = explain(found, boot, selection, prospects)
-    print(as_json(explanation)) if json else _show(explanation)
+    selection = engine.settings.libvirt.selection
+    return replace(explain(image, boot, selection, prospects), host=engine.name)
 
 
-def _show(explanation: Explanation) -> None:
+def _show(explanation: Explanation, where: list[tuple[str, str]]) -> None:
     how = _how(explanation)
     details(
         [
+            *where,
             ("Image", explanation.image),
             ("Format", f"{explanation.declared}, and its bytes are {explanation.proven}"),
             ("Backend", f"{explanation.backend}, because {explanation.reason}"),

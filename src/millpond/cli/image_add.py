@@ -9,8 +9,8 @@ import typer
 
 from millpond.cli.image import Json, app, show_image
 from millpond.cli.progress import transfer
-from millpond.engine import Engine
 from millpond.errors import BadOption
+from millpond.fleet import Fleet
 from millpond.images.intake import Intake
 from millpond.images.source import Stream
 from millpond.images.suffixes import format_elsewhere, name_elsewhere
@@ -45,43 +45,43 @@ def add(
     json: Json = False,
 ) -> None:
     """Add an image from a file or from the web, once its content has been inspected."""
-    engine = Engine.load(ctx.obj.config_files)
+    fleet = Fleet.load(ctx.obj.config_files)
     said = dict(_property(each) for each in properties or ())
     expected = Digest.parse(digest) if digest else None
     if source.lower().startswith(("http://", "https://")):
-        image = _fetched(engine, source, (name, disk_format, expected), said)
+        image = _fetched(fleet, source, (name, disk_format, expected), said)
     elif expected:
         raise BadOption("--digest", "it is for URLs", "compare a file with sha256sum")
     else:
-        image = _added(engine, Path(source), (name, disk_format), said)
-    show_image(engine, image, json)
+        image = _added(fleet, Path(source), (name, disk_format), said)
+    show_image(fleet, image, json)
 
 
 def _added(
-    engine: Engine,
+    fleet: Fleet,
     file: Path,
     declared: tuple[str, ImageFormat | None],
     properties: Mapping[str, str],
 ) -> Image:
     name, format = declared
     with transfer(f"adding {name or file.name}", lambda: _length(file)) as progress:
-        return Intake(engine.images_directory).add(
+        return Intake(fleet.images_directory).add(
             file, name=name or None, format=format, properties=properties, progress=progress
         )
 
 
 def _fetched(
-    engine: Engine,
+    fleet: Fleet,
     url: str,
     declared: tuple[str, ImageFormat | None, Digest | None],
     properties: Mapping[str, str],
 ) -> Image:
     name, format, digest = declared
-    patience = engine.settings.http
+    patience = fleet.settings.http
     resource = Resource(url, patience)
     stream = Stream(chunks=resource.chunks, retries=patience.retries, digest=digest)
     with transfer(f"fetching {name or resource.name}", lambda: resource.size) as progress:
-        return Intake(engine.images_directory).fetch(
+        return Intake(fleet.images_directory).fetch(
             stream,
             name=name or name_elsewhere(resource.name),
             format=format or format_elsewhere(resource.name),

@@ -5,28 +5,35 @@ from typing import Annotated
 
 import typer
 
+from millpond.cli.hosts import Host, Hosts
 from millpond.cli.output import as_json, details, table
-from millpond.engine import Engine
+from millpond.fleet import Fleet
 from millpond.model.sizes import format_size
 from millpond.model.volume import PoolUsage
 from millpond.storage.overview import PoolOverview, overview
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
+_COLUMNS = ("Keeps", "State", "Volumes", "Used", "Free", "Path")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list")
-def list_(ctx: typer.Context, json: Json = False) -> None:
+def list_(ctx: typer.Context, host: Hosts = None, json: Json = False) -> None:
     """List the storage pools that Millpond uses, and how full they are."""
-    engine = Engine.load(ctx.obj.config_files)
-    pools = overview(engine.libvirtd, engine.pool_plan)
+    fleet = Fleet.load(ctx.obj.config_files)
+    pools = [
+        (engine.name, each)
+        for engine in fleet.chosen(host)
+        for each in overview(engine.libvirtd, engine.pool_plan)
+    ]
     if json:
-        print(as_json(pools))
+        print(as_json([{"host": where, **asdict(each)} for where, each in pools]))
         return
+    several = fleet.has_several
     table(
-        ("Pool", "Keeps", "State", "Volumes", "Used", "Free", "Path"),
-        [_row(each) for each in pools],
+        ("Pool", *(["Host"] if several else []), *_COLUMNS),
+        [(each.name, *([where] if several else []), *_row(each)) for where, each in pools],
     )
 
 
@@ -34,10 +41,11 @@ def list_(ctx: typer.Context, json: Json = False) -> None:
 def show(
     ctx: typer.Context,
     pool: Annotated[str, typer.Argument(metavar="POOL", help="The pool's name.")],
+    host: Host = "",
     json: Json = False,
 ) -> None:
     """Show a pool and its volumes."""
-    engine = Engine.load(ctx.obj.config_files)
+    engine = Fleet.load(ctx.obj.config_files).engine(host)
     found = engine.pools.opened(pool)
     volumes, usage = found.volumes(), found.usage()
     owners = engine.volume_owners(found)
@@ -63,7 +71,6 @@ def show(
 def _row(pool: PoolOverview) -> tuple[str, ...]:
     usage = pool.usage
     return (
-        pool.name,
         pool.keeps,
         pool.state,
         str(pool.volumes),

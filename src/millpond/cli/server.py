@@ -12,9 +12,9 @@ from millpond.cli.output import as_json, details, table
 from millpond.compute import data_disks, directory, power
 from millpond.compute import delete as deleting
 from millpond.compute import resize as growth
-from millpond.compute.status import statuses
 from millpond.engine import Engine
 from millpond.errors import NoConsole
+from millpond.fleet import Fleet
 from millpond.model.server import DirectBoot, Disk, Server
 from millpond.model.sizes import format_size, parse_size
 
@@ -33,25 +33,26 @@ PATIENCE = 60.0
 @app.command("list")
 def list_(ctx: typer.Context, json: Json = False) -> None:
     """List all servers."""
-    engine = Engine.load(ctx.obj.config_files)
-    servers, damaged = engine.records.readable()
-    states = statuses(servers, engine.records, engine.domains)
+    fleet = Fleet.load(ctx.obj.config_files)
+    servers, damaged = fleet.records.readable()
+    states = fleet.states(servers)
     for each in damaged:
         complain(each)
     if json:
         print(as_json([_described(each, states[each.id]) for each in servers]))
         return
+    where = ["Host"] if fleet.has_several else []
     table(
-        ("Name", "State", "Image", "Backend", "Disk", "Id"),
-        [_row(each, states[each.id]) for each in servers],
+        ("Name", "State", *where, "Image", "Backend", "Disk", "Id"),
+        [_row(each, states[each.id], [each.host] if where else []) for each in servers],
     )
 
 
 @app.command()
 def show(ctx: typer.Context, server: Name, json: Json = False) -> None:
     """Show all that is known of a server."""
-    engine = Engine.load(ctx.obj.config_files)
-    show_server(engine, engine.server(server), json)
+    fleet = Fleet.load(ctx.obj.config_files)
+    show_server(fleet, fleet.server(server), json)
 
 
 @app.command()
@@ -61,8 +62,7 @@ def console(
     log: Annotated[bool, typer.Option("--log", help="Print what it printed so far.")] = False,
 ) -> None:
     """Open the server's serial console (leave with Ctrl-]), or print its log."""
-    engine = Engine.load(ctx.obj.config_files)
-    found = engine.server(server)
+    engine, found = Fleet.load(ctx.obj.config_files).find(server)
     if log:
         _print_log(engine, found)
         return
@@ -75,8 +75,8 @@ def console(
 @app.command()
 def start(ctx: typer.Context, server: Name) -> None:
     """Start a server that is stopped; its domain is defined anew from its record."""
-    engine = Engine.load(ctx.obj.config_files)
-    power.start(engine.host, engine.server(server))
+    engine, found = Fleet.load(ctx.obj.config_files).find(server)
+    power.start(engine.host, found)
 
 
 @app.command()
@@ -87,8 +87,7 @@ def stop(
     timeout: Annotated[float, typer.Option(help="Seconds to wait for the guest.")] = PATIENCE,
 ) -> None:
     """Stop a server: ask the guest, and pull the plug if it does not follow."""
-    engine = Engine.load(ctx.obj.config_files)
-    found = engine.server(server)
+    engine, found = Fleet.load(ctx.obj.config_files).find(server)
     if not power.stop(engine.host, found, patience=0 if force else timeout) and not force:
         print(f"{found.name} did not power off within {timeout:g} s: plug pulled", file=sys.stderr)
 
@@ -101,8 +100,8 @@ def reboot(
     timeout: Annotated[float, typer.Option(help="Seconds to wait for the guest.")] = PATIENCE,
 ) -> None:
     """Reboot a server: off and on again, with its domain defined anew from its record."""
-    engine = Engine.load(ctx.obj.config_files)
-    power.reboot(engine.host, engine.server(server), patience=0 if hard else timeout)
+    engine, found = Fleet.load(ctx.obj.config_files).find(server)
+    power.reboot(engine.host, found, patience=0 if hard else timeout)
 
 
 @app.command()
@@ -112,8 +111,8 @@ def resize(
     disk: Annotated[str, typer.Option(help="The root disk's new size, such as 20G.")],
 ) -> None:
     """Make a server's root disk larger, also while it runs (but for ploop disks)."""
-    engine = Engine.load(ctx.obj.config_files)
-    growth.grow(engine.host, engine.server(server), "disk", parse_size(disk, unit="g"))
+    engine, found = Fleet.load(ctx.obj.config_files).find(server)
+    growth.grow(engine.host, found, "disk", parse_size(disk, unit="g"))
 
 
 @disks.command("add")
@@ -123,16 +122,16 @@ def add_disk(
     size: Annotated[str, typer.Option(help="Such as 10G.")],
 ) -> None:
     """Add an empty disk, also while the server runs."""
-    engine = Engine.load(ctx.obj.config_files)
-    made = data_disks.add(engine.host, engine.server(server), parse_size(size, unit="g"))
+    engine, found = Fleet.load(ctx.obj.config_files).find(server)
+    made = data_disks.add(engine.host, found, parse_size(size, unit="g"))
     print(f"{made.role} ({made.target})")
 
 
 @disks.command("remove")
 def remove_disk(ctx: typer.Context, server: Name, disk: Role) -> None:
     """Remove a data disk and what is on it, also while the server runs."""
-    engine = Engine.load(ctx.obj.config_files)
-    data_disks.remove(engine.host, engine.server(server), disk)
+    engine, found = Fleet.load(ctx.obj.config_files).find(server)
+    data_disks.remove(engine.host, found, disk)
 
 
 @disks.command("grow")
@@ -143,8 +142,8 @@ def grow_disk(
     size: Annotated[str, typer.Option(help="The new size, such as 20G.")],
 ) -> None:
     """Make a disk larger, also while the server runs (but for ploop disks)."""
-    engine = Engine.load(ctx.obj.config_files)
-    growth.grow(engine.host, engine.server(server), disk, parse_size(size, unit="g"))
+    engine, found = Fleet.load(ctx.obj.config_files).find(server)
+    growth.grow(engine.host, found, disk, parse_size(size, unit="g"))
 
 
 @app.command()
@@ -156,16 +155,17 @@ def delete(
     ] = False,
 ) -> None:
     """Delete servers and their disks."""
-    engine = Engine.load(ctx.obj.config_files)
-    for found in [engine.server(each) for each in servers]:
+    fleet = Fleet.load(ctx.obj.config_files)
+    for engine, found in [fleet.find(each) for each in servers]:
         deleting.delete(engine.host, found, force=force)
 
 
-def _row(server: Server, state: str) -> tuple[str, ...]:
+def _row(server: Server, state: str, where: list[str]) -> tuple[str, ...]:
     root = server.disk()
     return (
         server.name,
         state,
+        *where,
         server.image.name,
         root.backend if root else "",
         format_size(root.size) if root else "",
@@ -177,8 +177,8 @@ def _described(server: Server, state: str) -> dict[str, object]:
     return {"state": state, **asdict(server)}
 
 
-def show_server(engine: Engine, server: Server, json: bool) -> None:
-    state = statuses([server], engine.records, engine.domains)[server.id]
+def show_server(fleet: Fleet, server: Server, json: bool) -> None:
+    state = fleet.states([server])[server.id]
     if json:
         print(as_json(_described(server, state)))
         return

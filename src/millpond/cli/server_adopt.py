@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
+from millpond.cli.hosts import Host
 from millpond.cli.server import Json, app, show_server
 from millpond.compute.adopt import adopt as take_over
-from millpond.engine import Engine
 from millpond.errors import BadOption
+from millpond.fleet import Fleet
 from millpond.model.names import ServerId
 
 _QUESTION = "Is it certain that no nova-compute works on this server any more?"
@@ -19,14 +20,16 @@ def adopt(
     ctx: typer.Context,
     server: Annotated[str, typer.Argument(metavar="ID", help="The server's id in Nova.")],
     yes: Annotated[bool, typer.Option("--yes", help="Nova does not work on it any more.")] = False,
+    host: Host = "",
     json: Json = False,
 ) -> None:
     """Make a server of Nova's one of Millpond's, with its disks where they are; it runs on."""
-    engine = Engine.load(ctx.obj.config_files)
+    fleet = Fleet.load(ctx.obj.config_files)
+    engine = fleet.engine(host)
     if not yes:
         _ask()
     layout = engine.nova_layout(engine.refreshed_pool)
-    show_server(engine, take_over(engine.host, layout, ServerId(server)), json)
+    show_server(fleet, take_over(engine.host, layout, ServerId(server)), json)
 
 
 def _ask() -> None:

@@ -7,14 +7,15 @@ from typing import Annotated
 
 import typer
 
+from millpond.cli.hosts import Host
 from millpond.cli.progress import transfer
 from millpond.cli.server import Json, app, show_server
 from millpond.compute import spawn
 from millpond.compute.config_drive import GuestConfiguration
 from millpond.compute.request import ServerRequest, parse_network
 from millpond.config import Settings
-from millpond.engine import Engine
 from millpond.errors import BadOption
+from millpond.fleet import Fleet
 from millpond.model.flavor import Flavor
 from millpond.model.server import Firmware
 from millpond.model.sizes import parse_size
@@ -48,24 +49,25 @@ def create(
         Firmware | None, typer.Option(help="Default: the image's, or bios.")
     ] = None,
     start: Annotated[bool, typer.Option("--start/--no-start", help="Start it.")] = True,
+    host: Host = "",
     json: Json = False,
 ) -> None:
     """Create a server from an image and start it."""
-    engine = Engine.load(ctx.obj.config_files)
+    fleet = Fleet.load(ctx.obj.config_files)
     sizes = {"memory": memory, "disk": disk, "ephemeral": ephemeral, "swap": swap}
     drive = GuestConfiguration.read(name, ssh_key or [], user_data)
     request = ServerRequest(
         name=name,
-        image=engine.images.get(image),
-        flavor=_flavor(engine.settings, flavor, vcpus, sizes),
+        image=fleet.images.get(image),
+        flavor=_flavor(fleet.settings, flavor, vcpus, sizes),
         networks=tuple(filter(None, (parse_network(each) for each in network or ["user"]))),
         firmware=firmware,
         config_drive=drive.iso() if config_drive or drive.says_something else b"",
     )
     size = request.image.size
     with transfer(f"template of {request.image.name}", lambda: size) as progress:
-        server = spawn.create(engine.host, request, start=start, progress=progress)
-    show_server(engine, server, json)
+        server = spawn.create(fleet.engine(host).host, request, start=start, progress=progress)
+    show_server(fleet, server, json)
 
 
 _UNITS = {"memory": "m", "disk": "g", "ephemeral": "g", "swap": "m"}

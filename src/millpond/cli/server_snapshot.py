@@ -9,8 +9,8 @@ from millpond.cli.progress import steps
 from millpond.cli.server import Json, Name, app
 from millpond.compute.snapshot import FORMATS, SnapshotRequest
 from millpond.compute.snapshot import snapshot as make_snapshot
-from millpond.engine import Engine
 from millpond.errors import BadOption
+from millpond.fleet import Fleet
 from millpond.images.intake import Intake
 from millpond.model.formats import ImageFormat
 from millpond.model.sizes import format_size
@@ -30,9 +30,9 @@ def snapshot(
         raise BadOption("--format", f"{format} is not possible", f"allowed: {', '.join(FORMATS)}")
     request = SnapshotRequest(name=name, format=format, compress=compress)
     with steps(f"snapshot of {server}") as watch:
-        engine = Engine.load(ctx.obj.config_files, watch)
-        intake = Intake(engine.images_directory)
-        image = make_snapshot(engine.host, intake, engine.server(server), request)
+        fleet = Fleet.load(ctx.obj.config_files, watch)
+        engine, found = fleet.find(server)
+        image = make_snapshot(engine.host, Intake(fleet.images_directory), found, request)
     if json:
         print(as_json(image))
         return

@@ -5,10 +5,11 @@ from typing import Annotated
 import typer
 
 from millpond.backends.legacy.disk import LegacyDisk
+from millpond.cli.hosts import Hosts
 from millpond.cli.output import as_json, details
 from millpond.compute.transition import LegacyStatus
 from millpond.compute.transition import status as find_status
-from millpond.engine import Engine
+from millpond.fleet import Fleet
 from millpond.model.sizes import format_size
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -22,11 +23,17 @@ def transition() -> None:
 @app.command()
 def status(
     ctx: typer.Context,
+    host: Hosts = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List servers whose disks Nova laid out, each with its disks and what is in the way."""
-    engine = Engine.load(ctx.obj.config_files)
-    found = find_status(engine.nova_layout(engine.refreshed_pool), engine.records, engine.domains)
+    found = [
+        each
+        for engine in Fleet.load(ctx.obj.config_files).chosen(host)
+        for each in find_status(
+            engine.nova_layout(engine.refreshed_pool), engine.records, engine.domains
+        )
+    ]
     if json:
         print(as_json(found))
         return

@@ -48,6 +48,7 @@ class Explanation:
     not_linked: str = ""
     """Why a handler that links copies it."""
     boot: tuple[BootFile, ...] = ()
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

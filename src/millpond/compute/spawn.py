@@ -93,7 +93,7 @@ def _make_disks(host: Host, content: Creation, server: Server) -> Server:
 
 
 def refuse_a_taken_name(host: Host, server: Server) -> None:
-    if any(each.name == server.name for each in host.records.all()):
+    if host.records.has_name(server.name):
         raise NameTaken("a server", server.name)
     if host.domains.names().get(server.name, server.id) != server.id:
         raise NameTaken(f"a domain of somebody else's on host {host.name}", server.name)

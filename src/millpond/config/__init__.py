@@ -7,7 +7,10 @@ from millpond.config.options import list_opts, register, widen
 from millpond.config.parsing import HANDLERS
 from millpond.config.pools import DirectoryPool, PoolSettings
 from millpond.config.settings import (
+    LOCAL,
+    CapacitySettings,
     ComputeSettings,
+    HostSettings,
     ImageCacheSettings,
     ImageSourceOption,
     LibvirtSettings,
@@ -21,8 +24,11 @@ from millpond.config.unread import unread
 __all__ = [
     "DEFAULT_FILE",
     "HANDLERS",
+    "LOCAL",
+    "CapacitySettings",
     "ComputeSettings",
     "DirectoryPool",
+    "HostSettings",
     "ImageCacheSettings",
     "ImageSourceOption",
     "LibvirtSettings",

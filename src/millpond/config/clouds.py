@@ -1,9 +1,10 @@
-"""[http], [glance] and [cinder]: where services are, who asks, how patiently, whom to trust."""
+"""The services of OpenStack: where they are, who asks, how patiently, and whom to trust."""
 
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
-from millpond.config.options import CINDER, CLOUD_AUTH, GLANCE, HTTP
+from millpond.config.cloud_options import CLOUD_AUTH
+from millpond.config.options import CINDER, GLANCE, HTTP, PLACEMENT
 from millpond.config.parsing import parse_text
 from millpond.config.reader import Reader
 from millpond.config.settings import ImageSourceOption, Settings
@@ -42,6 +43,13 @@ def cinder(reader: Reader, glances: CloudAccess) -> CloudAccess:
         insecure=access.insecure or glances.insecure,
         patience=access.patience,
     )
+
+
+def placement(reader: Reader) -> CloudAccess | None:
+    """None where it is not said where one is: it is embedded then."""
+    names = _CloudNames("endpoint_override", "region_name", "connect_retries", "Placement")
+    access = _cloud(reader, PLACEMENT, names)
+    return access if access.cloud or access.is_stated else None
 
 
 def _cloud(reader: Reader, group: str, names: _CloudNames) -> CloudAccess:

@@ -9,11 +9,11 @@ from oslo_config import cfg
 from millpond.config.files import origin
 from millpond.config.options import (
     DEFAULT,
-    FLAVOR_OPTIONS,
-    FLAVOR_PREFIX,
+    HOST_PREFIX,
+    NAMED_SECTIONS,
     OPTIONS,
     all_options,
-    register_flavors,
+    register_named,
 )
 from millpond.config.parsing import handler_names
 
@@ -31,8 +31,13 @@ class ShownOption:
 
 
 def shown(conf: cfg.ConfigOpts) -> tuple[ShownOption, ...]:
-    """Every option with its value and who set it; also where the value is not valid."""
-    groups = dict(OPTIONS) | dict.fromkeys(register_flavors(conf), FLAVOR_OPTIONS)
+    """Every option with its value and who set it; also where the value is not valid. Of a host,
+    those that it has of its own."""
+    named = {
+        group: options
+        for prefix, options in NAMED_SECTIONS.items()
+        for group in register_named(conf, prefix)
+    }
     return tuple(
         ShownOption(
             group=group,
@@ -40,8 +45,9 @@ def shown(conf: cfg.ConfigOpts) -> tuple[ShownOption, ...]:
             value=_value(conf, group, option),
             origin=origin(conf, group, option.name) or "default",
         )
-        for group, options in groups.items()
+        for group, options in {**OPTIONS, **named}.items()
         for option in options
+        if not group.startswith(HOST_PREFIX) or origin(conf, group, option.name)
     )
 
 
@@ -66,7 +72,7 @@ def sample() -> str:
     """A file that changes nothing: every option, commented out, at its default."""
     lines = ["# Millpond's configuration. Lines that begin with # are comments.", ""]
     for group, options in all_options().items():
-        lines += [f"{'# ' if group.startswith(FLAVOR_PREFIX) else ''}[{group}]", ""]
+        lines += [f"{'' if group in OPTIONS else '# '}[{group}]", ""]
         for option in options:
             default = f"#{option.name} = {_written(option.default)}".rstrip()
             lines += [*_described(option), default, ""]

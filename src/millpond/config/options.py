@@ -1,9 +1,16 @@
 """The options, under nova.conf's names where Nova has them, and their registration."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 from oslo_config import cfg
+
+from millpond.config.cloud_options import (
+    CINDER_OPTIONS,
+    GLANCE_OPTIONS,
+    HTTP_OPTIONS,
+    PLACEMENT_OPTIONS,
+)
 
 DEFAULT = "DEFAULT"
 LIBVIRT = "libvirt"
@@ -13,9 +20,18 @@ COMPUTE = "compute"
 HTTP = "http"
 GLANCE = "glance"
 CINDER = "cinder"
+PLACEMENT = "placement"
+FILTER_SCHEDULER = "filter_scheduler"
 FLAVOR_PREFIX = "flavor:"
+HOST_PREFIX = "host:"
 
 _DEFAULT_OPTIONS = (
+    cfg.ListOpt(
+        "enabled_hosts",
+        default=[],
+        help="Names of the hosts, each with a section [host:NAME]. Empty: one host, which "
+        "[libvirt] describes.",
+    ),
     cfg.StrOpt(
         "state_path",
         default="/var/lib/millpond",
@@ -55,6 +71,36 @@ _DEFAULT_OPTIONS = (
         default="ext4",
         choices=["ext2", "ext3", "ext4", "xfs", "vfat"],
         help="File system that ephemeral disks are made with.",
+    ),
+)
+
+_CAPACITY_OPTIONS = (
+    cfg.FloatOpt(
+        "cpu_allocation_ratio",
+        min=0.0,
+        help="How many virtual processors a processor may serve. Empty: initial_cpu_allocation_"
+        "ratio.",
+    ),
+    cfg.FloatOpt(
+        "ram_allocation_ratio",
+        min=0.0,
+        help="The same of memory. Empty: initial_ram_allocation_ratio.",
+    ),
+    cfg.FloatOpt(
+        "disk_allocation_ratio",
+        min=0.0,
+        help="The same of each pool of disks. Empty: initial_disk_allocation_ratio.",
+    ),
+    cfg.FloatOpt("initial_cpu_allocation_ratio", default=4.0, min=0.0, help="Nova's default."),
+    cfg.FloatOpt("initial_ram_allocation_ratio", default=1.0, min=0.0, help="Nova's default."),
+    cfg.FloatOpt("initial_disk_allocation_ratio", default=1.0, min=0.0, help="Nova's default."),
+    cfg.IntOpt("reserved_host_cpus", default=0, min=0, help="Processors that servers do not get."),
+    cfg.IntOpt("reserved_host_memory_mb", default=512, min=0, help="MiB that servers do not get."),
+    cfg.IntOpt(
+        "reserved_host_disk_mb",
+        default=0,
+        min=0,
+        help="MiB of each pool of disks that servers do not get.",
     ),
 )
 
@@ -210,6 +256,36 @@ _SCHEDULER_OPTIONS = (
         default=False,
         help="Nova's name for filter_hosts_by_image_type_support: set one of the two.",
     ),
+    cfg.IntOpt(
+        "report_interval",
+        default=60,
+        min=0,
+        help="Seconds after which a host is looked at again, and what it has reported, before a "
+        "server is sent to one.",
+    ),
+)
+
+_FILTER_SCHEDULER_OPTIONS = (
+    cfg.FloatOpt(
+        "native_format_weight_multiplier",
+        default=10.0,
+        help="How much a host counts that need not convert the image; 0 switches it off.",
+    ),
+    cfg.FloatOpt(
+        "cached_template_weight_multiplier",
+        default=5.0,
+        help="How much a host counts that has the image's template already.",
+    ),
+    cfg.FloatOpt(
+        "disk_weight_multiplier",
+        default=1.0,
+        help="How much free disk space counts; below 0, full hosts are filled first.",
+    ),
+    cfg.FloatOpt(
+        "ram_weight_multiplier",
+        default=1.0,
+        help="How much free memory counts; below 0, full hosts are filled first.",
+    ),
 )
 
 _COMPUTE_OPTIONS = (
@@ -225,120 +301,6 @@ _COMPUTE_OPTIONS = (
     ),
 )
 
-_HTTP_OPTIONS = (
-    cfg.IntOpt(
-        "connect_timeout",
-        default=10,
-        min=1,
-        help="Seconds that a server of images has to accept a connection.",
-    ),
-    cfg.IntOpt(
-        "read_timeout",
-        default=60,
-        min=1,
-        help="Seconds that it has to answer, and to send each further 256 KiB.",
-    ),
-    cfg.IntOpt(
-        "retries",
-        default=3,
-        min=0,
-        help="How often a download that broke off is gone on with or begun again.",
-    ),
-)
-
-CLOUD_AUTH = (
-    "auth_url",
-    "username",
-    "password",
-    "project_name",
-    "project_id",
-    "user_domain_name",
-    "user_domain_id",
-    "project_domain_name",
-    "project_domain_id",
-)
-"""By keystoneauth's names, as in nova.conf."""
-
-
-def _cloud_options(service: str, others: str = "") -> tuple[cfg.Opt, ...]:
-    """Where a service is, and who asks; ``others`` tells what rules where nothing is said."""
-    return (
-        cfg.StrOpt("cloud", default="", help=f"Name of a cloud in clouds.yaml. {others}"),
-        cfg.StrOpt(
-            "auth_type",
-            default="",
-            help="How to prove who we are, such as password; none asks no Keystone and needs "
-            f"{service}'s URL.",
-        ),
-        *(
-            cfg.StrOpt(
-                name,
-                default="",
-                secret=name == "password",
-                help=f"Keystone's {name.replace('_', ' ')}, for auth_type = password.",
-            )
-            for name in CLOUD_AUTH
-        ),
-        cfg.StrOpt(
-            "cafile", default="", help="File of the certificates to trust; empty: usual ones."
-        ),
-        cfg.BoolOpt("insecure", default=False, help="Do not verify certificates."),
-    )
-
-
-_GLANCE_OPTIONS = (
-    *_cloud_options(
-        "Glance",
-        "Without it, without auth_type and without endpoint_override the environment rules "
-        "(OS_CLOUD, OS_AUTH_URL, ...).",
-    ),
-    cfg.StrOpt(
-        "endpoint_override",
-        default="",
-        help="Glance's URL; empty asks Keystone's catalogue.",
-    ),
-    cfg.StrOpt("region_name", default="", help="Region of the cloud."),
-    cfg.IntOpt(
-        "num_retries",
-        default=3,
-        min=0,
-        help="How often a download from Glance that broke off is gone on with.",
-    ),
-    cfg.BoolOpt(
-        "verify_glance_signatures",
-        default=False,
-        help="Only signed images are taken. Needs millpond[signatures], and the certificates in "
-        "the key manager that [key_manager] and [barbican] lead to.",
-    ),
-    cfg.BoolOpt(
-        "enable_certificate_validation",
-        default=False,
-        help="Only images are taken that are signed with a certificate of today that leads to a "
-        "trusted one.",
-    ),
-    cfg.ListOpt(
-        "default_trusted_certificate_ids",
-        default=[],
-        help="Ids in the key manager of the certificates that are trusted: issuers, up to a root.",
-    ),
-)
-
-_CINDER_OPTIONS = (
-    *_cloud_options("Cinder", "Without it and without auth_type, [glance] says who asks."),
-    cfg.StrOpt(
-        "endpoint_template",
-        default="",
-        help="Cinder's URL, in which %(project_id)s may stand; empty asks Keystone's catalogue.",
-    ),
-    cfg.StrOpt("os_region_name", default="", help="Region of the cloud."),
-    cfg.IntOpt(
-        "http_retries",
-        default=3,
-        min=0,
-        help="How often a question to Cinder that was not answered is asked again.",
-    ),
-)
-
 FLAVOR_OPTIONS = (
     cfg.IntOpt("vcpus", default=1, min=1, help="Virtual processors."),
     cfg.StrOpt("memory", default="512M", help="Memory; a bare number counts MiB."),
@@ -349,24 +311,50 @@ FLAVOR_OPTIONS = (
     ),
     cfg.StrOpt("ephemeral", default="0", help="Ephemeral disk; a bare number counts GiB."),
     cfg.StrOpt("swap", default="0", help="Swap disk; a bare number counts MiB."),
+    cfg.StrOpt(
+        "extra_specs",
+        default="",
+        help="What a host must have, or must not, comma-separated. Example: "
+        "trait:HW_CPU_X86_AVX2=required, trait:CUSTOM_SLOW=forbidden",
+    ),
 )
 
+HOST_OPTIONS = (
+    *_LIBVIRT_OPTIONS,
+    cfg.StrOpt(
+        "migration_uri",
+        default="",
+        help="How another host reaches this one to move a server here. Empty: connection_uri.",
+    ),
+    *_COMPUTE_OPTIONS,
+    *_CAPACITY_OPTIONS,
+)
+"""What may differ from host to host."""
+
 OPTIONS: Mapping[str, Sequence[cfg.Opt]] = {
-    DEFAULT: _DEFAULT_OPTIONS,
+    DEFAULT: (*_DEFAULT_OPTIONS, *_CAPACITY_OPTIONS),
     LIBVIRT: _LIBVIRT_OPTIONS,
     IMAGE_CACHE: _IMAGE_CACHE_OPTIONS,
     SCHEDULER: _SCHEDULER_OPTIONS,
+    FILTER_SCHEDULER: _FILTER_SCHEDULER_OPTIONS,
     COMPUTE: _COMPUTE_OPTIONS,
-    HTTP: _HTTP_OPTIONS,
-    GLANCE: _GLANCE_OPTIONS,
-    CINDER: _CINDER_OPTIONS,
+    HTTP: HTTP_OPTIONS,
+    GLANCE: GLANCE_OPTIONS,
+    CINDER: CINDER_OPTIONS,
+    PLACEMENT: PLACEMENT_OPTIONS,
 }
 
+NAMED_SECTIONS: Mapping[str, Sequence[cfg.Opt]] = {
+    FLAVOR_PREFIX: FLAVOR_OPTIONS,
+    HOST_PREFIX: HOST_OPTIONS,
+}
+"""Sections that the operator names, by what their names begin with."""
 
-def register(conf: cfg.ConfigOpts) -> None:
+
+def register(conf: cfg.ConfigOpts, groups: Collection[str] = tuple(OPTIONS)) -> None:
     """Add what is not there yet: under Nova, Nova's own definition of an option stands."""
-    for group, options in OPTIONS.items():
-        _register(conf, group, options)
+    for group in groups:
+        _register(conf, group, OPTIONS[group])
 
 
 def widen(options: Sequence[cfg.Opt]) -> None:
@@ -378,11 +366,11 @@ def widen(options: Sequence[cfg.Opt]) -> None:
             option.type = wider[option.name].type
 
 
-def register_flavors(conf: cfg.ConfigOpts) -> Sequence[str]:
-    """Define the options of each ``[flavor:NAME]`` that the files have; answers the groups."""
-    groups = [name for name in conf.list_all_sections() if name.startswith(FLAVOR_PREFIX)]
+def register_named(conf: cfg.ConfigOpts, prefix: str) -> Sequence[str]:
+    """Define the options of each ``[prefix:NAME]`` that the files have; answers the groups."""
+    groups = [name for name in conf.list_all_sections() if name.startswith(prefix)]
     for group in groups:
-        _register(conf, group, FLAVOR_OPTIONS)
+        _register(conf, group, NAMED_SECTIONS[prefix])
     return groups
 
 
@@ -398,5 +386,6 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
 
 
 def all_options() -> Mapping[str, Sequence[cfg.Opt]]:
-    """Every group, with one for the flavours, whose names the operator chooses."""
-    return {**OPTIONS, f"{FLAVOR_PREFIX}NAME": FLAVOR_OPTIONS}
+    """Every group, with one for each kind whose names the operator chooses."""
+    named = {f"{prefix}NAME": options for prefix, options in NAMED_SECTIONS.items()}
+    return {**OPTIONS, **named}

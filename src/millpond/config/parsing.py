@@ -67,6 +67,18 @@ def parse_image_formats(value: Sequence[str]) -> frozenset[ImageFormat]:
     return frozenset(ImageFormat(each) for each in names)
 
 
+def parse_extra_specs(text: str) -> Mapping[str, str]:
+    """``trait:NAME=required, trait:OTHER=forbidden``, as flavours of Nova's have them."""
+    pairs = [each.partition("=") for each in split_entries(text)]
+    wrong = [
+        f"{key}{equals}{value}" for key, equals, value in pairs if not key.strip() or not value
+    ]
+    if wrong:
+        reason = f"{wrong[0].strip()!r} is not of the form name=value"
+        raise BadOption("extra_specs", reason, "example: trait:HW_CPU_X86_AVX2=required")
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
 def parse_handler(value: str) -> str:
     choices = handler_names()
     if value not in choices:

@@ -1,7 +1,7 @@
 """What the configuration says, as values that nothing changes any more."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -51,6 +51,18 @@ class LibvirtSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CapacitySettings:
+    """How much of a host servers may be promised; by Nova's names."""
+
+    cpu_allocation_ratio: float
+    ram_allocation_ratio: float
+    disk_allocation_ratio: float
+    reserved_host_cpus: int
+    reserved_host_memory_mb: int
+    reserved_host_disk_mb: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImageCacheSettings:
     manager_interval: int
     """Seconds; 0 means every minute, -1 never."""
@@ -65,6 +77,12 @@ class ImageCacheSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerSettings:
     filter_hosts_by_image_type_support: bool
+    report_interval: int
+    """Seconds."""
+    native_format_weight_multiplier: float
+    cached_template_weight_multiplier: float
+    disk_weight_multiplier: float
+    ram_weight_multiplier: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,21 +92,58 @@ class ComputeSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostSettings:
+    """What may differ from host to host."""
+
+    libvirt: LibvirtSettings
+    compute: ComputeSettings
+    capacity: CapacitySettings
+    migration_uri: str
+
+
+LOCAL = "local"
+"""The one host, where no others are named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     state_path: Path
     instances_path: Path
     template_image_handler: str
     default_ephemeral_format: str
-    libvirt: LibvirtSettings
+    hosts: Mapping[str, HostSettings]
+    """At least one, by its name."""
     image_cache: ImageCacheSettings
     scheduler: SchedulerSettings
-    compute: ComputeSettings
     http: Patience
     image_source: ImageSourceOption
     glance: CloudAccess
     cinder: CloudAccess
+    placement: CloudAccess | None
+    """None where it is a part of this program."""
     signatures: SignaturePolicy | None
     """None where images of Glance need none."""
     flavors: Mapping[str, Flavor]
     own_process: bool = True
     """Not an option: False for a program that is not ours, as nova-compute."""
+
+    def on(self, host: str) -> "Settings":
+        """As one host sees them."""
+        return replace(self, hosts={host: self.hosts[host]})
+
+    @property
+    def libvirt(self) -> LibvirtSettings:
+        return self._only_host.libvirt
+
+    @property
+    def compute(self) -> ComputeSettings:
+        return self._only_host.compute
+
+    @property
+    def capacity(self) -> CapacitySettings:
+        return self._only_host.capacity
+
+    @property
+    def _only_host(self) -> HostSettings:
+        (host,) = self.hosts.values()
+        return host

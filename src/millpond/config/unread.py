@@ -13,7 +13,7 @@ from pathlib import Path
 from oslo_config import cfg
 
 from millpond.config.files import files_of, same_section, sections_of
-from millpond.config.options import FLAVOR_OPTIONS, FLAVOR_PREFIX, OPTIONS
+from millpond.config.options import NAMED_SECTIONS, OPTIONS
 from millpond.errors import BadOption
 
 _NEAR = 0.9
@@ -32,11 +32,9 @@ def mistyped(conf: cfg.ConfigOpts) -> Iterator[BadOption]:
 
 
 def unread(conf: cfg.ConfigOpts) -> Iterator[str]:
-    """The other options without a reader, in files that have no section but ours.
-
-    A file with other sections is a nova.conf: it would fill the screen.
-    """
-    foreign = {path for path, _, name in _unread(conf) if not name}
+    """The other options without a reader, in files that are ours: a nova.conf would fill the
+    screen. That has sections besides ours, or names Nova's driver."""
+    foreign = {path for path, _, name in _unread(conf) if name in ("", "compute_driver")}
     for path, section, name in _unread(conf):
         if path not in foreign and not _mistake(section, name):
             yield f"[{section}] {name} in {path} is not read"
@@ -63,8 +61,8 @@ def _mistake(section: str, name: str) -> str:
     near = get_close_matches(name.lower(), known, 1, _NEAR)
     if near:
         return f"did you mean {near[0]}?"
-    if section.startswith(FLAVOR_PREFIX):
-        return f"options of a flavour: {', '.join(known)}"
+    if prefix := _prefix(section):
+        return f"options of a {prefix.rstrip(':')}: {', '.join(known)}"
     if (section.lower(), name) in _NOVAS:
         return ""
     home = next((group for group in OPTIONS if name in _options_of(group)), "")
@@ -74,15 +72,15 @@ def _mistake(section: str, name: str) -> str:
 def _mistaken_section(section: str) -> str:
     stem, _, rest = section.partition(":")
     sections = {each.lower(): each for each in OPTIONS}
-    sections[FLAVOR_PREFIX.rstrip(":")] = f"{FLAVOR_PREFIX}{rest or 'NAME'}"
+    sections |= {each.rstrip(":"): f"{each}{rest or 'NAME'}" for each in NAMED_SECTIONS}
     near = get_close_matches(stem.lower(), sections, 1, _NEAR_SECTION)
     return f"did you mean the section [{sections[near[0]]}]?" if near else ""
 
 
 def _options_of(section: str) -> list[str]:
     """The names that are read in a section; none if the section is not ours."""
-    if section.startswith(FLAVOR_PREFIX):
-        return [option.name for option in FLAVOR_OPTIONS]
+    if prefix := _prefix(section):
+        return [option.name for option in NAMED_SECTIONS[prefix]]
     known = []
     for group, options in OPTIONS.items():
         for option in options:
@@ -94,3 +92,8 @@ def _options_of(section: str) -> list[str]:
                 if same_section(old.group or group, section)
             )
     return known
+
+
+def _prefix(section: str) -> str:
+    """Of a section that the operator has named."""
+    return next((each for each in NAMED_SECTIONS if section.startswith(each)), "")

@@ -38,7 +38,18 @@ class Check:
     """What is said in place of the checks that need this one, once it has found a problem."""
 
 
-CHECKS = (
+COMMON = (
+    Check(name="state", looks=(records.state_directory,)),
+    Check(
+        name="records",
+        looks=(records.damaged, records.homeless),
+        lack="a record cannot be read",
+    ),
+    Check(name="images", looks=(images.contents, images.leftovers)),
+)
+"""Of what all hosts share."""
+
+OF_A_HOST = (
     Check(name="libvirt", looks=(libvirt_host.reachable,), lack="libvirt is not reachable"),
     Check(
         name="versions",
@@ -48,9 +59,7 @@ CHECKS = (
     ),
     Check(name="kvm", looks=(kvm.look,), needs=("versions",)),
     Check(name="apparmor", looks=(apparmor.look,), needs=("versions",)),
-    Check(name="state", looks=(records.state_directory,)),
     Check(name="space", looks=(space.look,)),
-    Check(name="records", looks=(records.damaged,), lack="a record cannot be read"),
     Check(name="pools", looks=(pools.look,), needs=("versions",), lack="a pool cannot be used"),
     Check(name="permissions", looks=(permissions.ways, permissions.bases), needs=("versions",)),
     Check(name="operations", looks=(servers.interrupted,), needs=("records",)),
@@ -59,10 +68,11 @@ CHECKS = (
         looks=(templates.unfinished, templates.needed, templates.links),
         needs=("records", "pools"),
     ),
-    Check(name="images", looks=(images.contents, images.leftovers)),
     Check(name="domains", looks=(servers.domains, strays.domains), needs=("versions", "records")),
     Check(name="disks", looks=(servers.disks,), needs=("records", "pools")),
     Check(name="volumes", looks=(strays.volumes,), needs=("records", "pools")),
     Check(name="directories", looks=(strays.directories,), needs=("versions", "records")),
     Check(name="legacy", looks=(legacy.look,), needs=("records", "pools")),
 )
+
+CHECKS = (*COMMON, *OF_A_HOST)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from millpond import config
 from millpond.doctor.finding import Finding, ok, problem, warning
-from millpond.engine import Engine
 from millpond.errors import BadConfiguration
+from millpond.fleet import Fleet
 
 
-def load(config_files: Sequence[Path]) -> tuple[Engine | None, list[Finding]]:
-    """What there is to say of the files, and the engine that they configure, if they do."""
+def load(config_files: Sequence[Path]) -> tuple[Fleet | None, list[Finding]]:
+    """What there is to say of the files, and the hosts that they configure, if they do."""
     try:
         conf = config.read(config_files)
         settings = config.own_settings(conf)
@@ -19,4 +19,4 @@ def load(config_files: Sequence[Path]) -> tuple[Engine | None, list[Finding]]:
     files = ", ".join(str(path) for path in config.files_of(conf))
     found = [ok(f"{files or 'no file, every option at its default'}: valid")]
     found += [warning(each, "remove it, or correct its name") for each in config.unread(conf)]
-    return Engine(settings), found
+    return Fleet(settings), found

@@ -5,23 +5,39 @@ from dataclasses import replace
 from pathlib import Path
 
 from millpond.doctor import configuration
-from millpond.doctor.checks import CHECKS, CONFIGURATION, NOT_VALID, Check, Look
+from millpond.doctor.checks import CHECKS, COMMON, CONFIGURATION, NOT_VALID, OF_A_HOST, Check, Look
 from millpond.doctor.finding import Finding, Level, problem
 from millpond.engine import Engine
 from millpond.errors import MillpondError
 
 
-def examine(config_files: Sequence[Path], *, mend: bool = False) -> Iterator[Finding]:
-    engine, found = configuration.load(config_files)
+def examine(
+    config_files: Sequence[Path], hosts: Sequence[str] | None = None, *, mend: bool = False
+) -> Iterator[Finding]:
+    """All hosts, or those that are named."""
+    fleet, found = configuration.load(config_files)
     yield from (replace(each, check=CONFIGURATION) for each in found)
-    yield from examine_host(engine, mend=mend) if engine else _not_made(CHECKS, NOT_VALID)
+    if fleet is None:
+        yield from _not_made(CHECKS, NOT_VALID)
+        return
+    lacking: dict[str, str] = {}
+    engines = fleet.chosen(hosts)
+    yield from _examined(COMMON, engines[0], lacking, mend=mend)
+    for engine in engines:
+        found_here = _examined(OF_A_HOST, engine, dict(lacking), mend=mend)
+        yield from (replace(each, host=engine.name) for each in found_here)
 
 
 def examine_host(
     engine: Engine, checks: Sequence[Check] = CHECKS, *, mend: bool = False
 ) -> Iterator[Finding]:
-    """What a check mends is mended before the next one looks."""
-    lacking: dict[str, str] = {}
+    yield from _examined(checks, engine, {}, mend=mend)
+
+
+def _examined(
+    checks: Sequence[Check], engine: Engine, lacking: dict[str, str], *, mend: bool
+) -> Iterator[Finding]:
+    """What a check mends is mended before the next one looks. ``lacking`` is added to."""
     for check in checks:
         reason = next((lacking[name] for name in check.needs if name in lacking), None)
         if reason:

@@ -26,6 +26,8 @@ class Finding:
     mend: Mend | None = None
     check: str = ""
     """The name of the check in the table; it is put there when the check has been run."""
+    host: str = ""
+    """Empty if it is of no single one."""
 
 
 def ok(what: str) -> Finding:

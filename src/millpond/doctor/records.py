@@ -10,7 +10,7 @@ from millpond.doctor.finding import Finding, ok, problem
 from millpond.doctor.places import nearest_existing
 from millpond.doctor.wording import counted
 from millpond.engine import Engine
-from millpond.errors import DamagedRecord
+from millpond.errors import DamagedRecord, HostNotConfigured
 
 
 def state_directory(engine: Engine) -> Iterator[Finding]:
@@ -29,7 +29,7 @@ def state_directory(engine: Engine) -> Iterator[Finding]:
 
 
 def damaged(engine: Engine) -> Iterator[Finding]:
-    servers, found = engine.records.readable()
+    servers, found = engine.commons.records.readable()
     for each in found:
         yield problem(
             str(each),
@@ -39,6 +39,16 @@ def damaged(engine: Engine) -> Iterator[Finding]:
     yield from _of_another_machine(engine)
     if not found:
         yield ok(f"{counted(len(servers), 'server')} on record")
+
+
+def homeless(engine: Engine) -> Iterator[Finding]:
+    """Servers on hosts that the configuration does not name."""
+    hosts = engine.commons.settings.hosts
+    servers, _ = engine.commons.records.readable()
+    for server in servers:
+        if server.host not in hosts:
+            error = HostNotConfigured(server.name, server.host)
+            yield problem(str(error), error.advice)
 
 
 def _of_another_machine(engine: Engine) -> Iterator[Finding]:

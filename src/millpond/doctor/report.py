@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from rich.console import Console
 from rich.text import Text
 
+from millpond.config import LOCAL
 from millpond.doctor.checks import CHECKS, CONFIGURATION
 from millpond.doctor.finding import Finding, Level
 from millpond.doctor.wording import counted
@@ -54,7 +55,8 @@ def _show(findings: Iterable[Finding]) -> list[Finding]:
 def _lines(finding: Finding, mark: str, width: int) -> Iterator[str]:
     """The sentence, and what to do below it, each under its own beginning."""
     start = f"{mark} {finding.check:<{_CHECK_WIDTH}} "
-    yield from _wrapped(finding.what, start, width)
+    where = f"{finding.host}: " if finding.host not in ("", LOCAL) else ""
+    yield from _wrapped(where + finding.what, start, width)
     for number, line in enumerate(finding.do.splitlines()):
         yield from _wrapped(
             line.strip(), " " * len(start) + ("  do: ", "      ")[number > 0], width
@@ -89,6 +91,7 @@ def _summary(found: list[Finding]) -> str:
 def _plain(finding: Finding) -> dict[str, object]:
     return {
         "check": finding.check,
+        "host": finding.host,
         "level": finding.level,
         "what": finding.what,
         "do": finding.do,

@@ -1,6 +1,7 @@
 """How large a server is."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from millpond.model.sizes import GiB, MiB
 
@@ -14,6 +15,8 @@ class Flavor:
     """Size of the root disk; 0 means as large as the image."""
     ephemeral: int = 0
     swap: int = 0
+    extra_specs: Mapping[str, str] = field(default_factory=dict)
+    """What hosts must have for it, by Nova's names."""
 
 
 SMALL = Flavor(name="small", vcpus=1, memory=1 * GiB)

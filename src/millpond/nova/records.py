@@ -101,6 +101,9 @@ class NovaRecords:
                 damaged.append(error)
         return sorted(servers, key=lambda server: (server.name, server.id)), damaged
 
+    def has_name(self, name: str) -> bool:
+        return any(each.name == name for each in self.all())
+
     def put(self, server: Server) -> None:
         records = InstanceRecords(_instance(server.id))
         for disk in server.disks:

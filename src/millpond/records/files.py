@@ -68,6 +68,9 @@ class FileRecords:
                 damaged.append(error)
         return sorted(servers, key=lambda server: (server.name, server.id)), damaged
 
+    def has_name(self, name: str) -> bool:
+        return any(each.name == name for each in self.all())
+
     def put(self, server: Server) -> None:
         self._write(self._path(server.id), server)
 

@@ -27,6 +27,10 @@ class Records(Protocol):
         """Every server whose record can be read, and what is wrong with the others."""
         ...
 
+    def has_name(self, name: str) -> bool:
+        """Whether a server is called so, on whatever host."""
+        ...
+
     def put(self, server: Server) -> None:
         """Durable when it returns."""
         ...

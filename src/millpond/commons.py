@@ -1,0 +1,105 @@
+"""What all hosts have in common: images, and the records of servers. Wired once."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import stevedore
+
+from millpond.config import ImageSourceOption, Settings
+from millpond.errors import Ambiguous, ServerNotFound, Unsupported
+from millpond.images.catalogue import Catalogue
+from millpond.images.source import Library, SignatureCheck
+from millpond.model.image import Image
+from millpond.model.names import ServerId
+from millpond.model.server import Server
+from millpond.records.files import FileRecords
+from millpond.records.records import Records
+from millpond.system.locks import Locks
+
+
+class Commons:
+    """Everything is made when it is first asked for."""
+
+    def __init__(self, settings: Settings, records: Records | None = None) -> None:
+        """``records`` are for a program that has a place of its own for them, as Nova has."""
+        self.settings = settings
+        self.locks = Locks(settings.state_path / "locks")
+        self._given_records = records
+
+    @cached_property
+    def records(self) -> Records:
+        return self._given_records or FileRecords(self.settings.state_path, self.locks)
+
+    @cached_property
+    def catalogue(self) -> Catalogue:
+        """This machine's own images."""
+        return Catalogue(self._own_images)
+
+    @property
+    def images_directory(self) -> Path:
+        """Where images are added and removed: not if they come from elsewhere."""
+        source = self.settings.image_source
+        if source is not ImageSourceOption.CATALOGUE:
+            advised = f"use the tools of {source.capitalize()}, or set image_source = catalogue"
+            raise Unsupported("this", f"image_source = {source}", advised)
+        return self._own_images
+
+    @property
+    def _own_images(self) -> Path:
+        return self.settings.state_path / "images"
+
+    @cached_property
+    def images(self) -> Library:
+        """Where servers' images come from."""
+        if self.settings.image_source is ImageSourceOption.CATALOGUE:
+            return self.catalogue
+        manager: Any = stevedore.DriverManager(
+            "millpond.image_sources",
+            self.settings.image_source,
+            invoke_on_load=True,
+            invoke_args=(self.settings.glance, self._signatures),
+        )
+        source: Library = manager.driver
+        return source
+
+    @property
+    def _signatures(self) -> SignatureCheck | None:
+        """What it needs is installed only where signatures are asked for."""
+        if self.settings.signatures is None:
+            return None
+        manager: Any = stevedore.DriverManager(
+            "millpond.image_signatures",
+            "castellan",
+            invoke_on_load=True,
+            invoke_args=(self.settings.signatures,),
+        )
+        check: SignatureCheck = manager.driver
+        return check
+
+    def server(self, name_or_id: str) -> Server:
+        """By id, by name, or by the beginning of an id; also if another's record is damaged."""
+        if found_by_id := self.records.find(ServerId(name_or_id)):
+            return found_by_id
+        servers, damaged = self.records.readable()
+        exact = [each for each in servers if name_or_id in (each.name, each.id)]
+        found = exact or [each for each in servers if each.id.startswith(name_or_id)]
+        if len(found) > 1:
+            raise Ambiguous("server", name_or_id, tuple(each.id for each in found))
+        if not found and damaged:
+            raise damaged[0]
+        if not found or not name_or_id:
+            raise ServerNotFound(name_or_id)
+        return found[0]
+
+    def image_users(self, image: Image) -> tuple[str, ...]:
+        """Servers that were made from the image, or are booted with it."""
+        return tuple(
+            server.name
+            for server in self.records.all()
+            if image.id in {each.id for each in server.images.values()}
+        )
+
+    def image_names(self) -> Mapping[str, str]:
+        return {each.id: each.name for each in self.images.all()}

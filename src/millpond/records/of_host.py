@@ -1,0 +1,50 @@
+"""The records of the servers of one host, among those of all."""
+
+from contextlib import AbstractContextManager
+
+from millpond.errors import DamagedRecord
+from millpond.model.names import ServerId
+from millpond.model.server import Server
+from millpond.records.records import Records
+
+
+class RecordsOfHost:
+    """What is found is this host's; names are taken whatever the host."""
+
+    def __init__(self, records: Records, host: str) -> None:
+        self._records = records
+        self._host = host
+
+    @property
+    def owner(self) -> str:
+        return self._records.owner
+
+    def find(self, id: ServerId) -> Server | None:
+        found = self._records.find(id)
+        return found if found and found.host == self._host else None
+
+    def all(self) -> list[Server]:
+        return [each for each in self._records.all() if each.host == self._host]
+
+    def readable(self) -> tuple[list[Server], list[DamagedRecord]]:
+        """A damaged one may be anybody's."""
+        servers, damaged = self._records.readable()
+        return [each for each in servers if each.host == self._host], damaged
+
+    def has_name(self, name: str) -> bool:
+        return self._records.has_name(name)
+
+    def put(self, server: Server) -> None:
+        self._records.put(server)
+
+    def remove(self, id: ServerId) -> None:
+        self._records.remove(id)
+
+    def lock(self, server: Server) -> AbstractContextManager[None]:
+        return self._records.lock(server)
+
+    def lock_name(self, name: str) -> AbstractContextManager[None]:
+        return self._records.lock_name(name)
+
+    def is_worked_on(self, server: Server) -> bool:
+        return self._records.is_worked_on(server)

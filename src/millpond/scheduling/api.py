@@ -1,0 +1,181 @@
+"""The way to Placement: its version, its refusals in our words, and one more try on a conflict."""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import msgspec
+import tenacity
+
+from millpond.errors import (
+    NoRoom,
+    NotInPlacement,
+    PlacementBusy,
+    PlacementFailed,
+    PlacementMisunderstands,
+    PlacementRefused,
+    PlacementTooOld,
+    StillAllocated,
+)
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Version = tuple[int, int]
+
+OLDEST: Version = (1, 36)
+"""Train's. Groups with names came with 1.33, mappings of candidates to them with 1.34."""
+NEWEST: Version = (1, 39)
+"""The last that Millpond was written for."""
+WITH_CONSUMER_TYPES: Version = (1, 38)
+WITH_ANY_TRAIT: Version = (1, 39)
+
+_CONFLICT = "placement.concurrent_update"
+_IN_USE = (
+    "placement.inventory.inuse",
+    "placement.resource_provider.inuse",
+    "placement.resource_provider.cannot_delete_parent",
+)
+_FAILURES = {400: PlacementMisunderstands, 404: NotInPlacement}
+_TRIES = 12
+"""Sixteen processes at one host were seen to need five at the most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    status: int
+    body: bytes
+
+
+class Door(Protocol):
+    """How a request gets there: a call in this process, or HTTP with a token."""
+
+    def ask(self, method: str, path: str, version: str, body: bytes | None) -> Answer:
+        """Placement's answer, whatever it is; it raises where there is none."""
+
+
+class ConcurrentUpdate(Exception):
+    """Somebody changed the same at the same moment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Error:
+    detail: str = ""
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Errors:
+    errors: list[_Error]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Offer:
+    min_version: str
+    max_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Offers:
+    versions: list[_Offer]
+
+
+class Api:
+    """One Placement, in the version that both sides know."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._agreed: Version | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def version(self) -> Version:
+        with self._lock:
+            if self._agreed is None:
+                self._agreed = self._agree()
+                _log.debug("Placement is asked in version %s", _written(self._agreed))
+            return self._agreed
+
+    def get(self, path: str, kind: type[T]) -> T:
+        return self._decoded(f"GET {path}", self.ask("GET", path).body, kind)
+
+    def ask(self, method: str, path: str, body: object = None) -> Answer:
+        """One try. Whatever is no success raises."""
+        content = None if body is None else msgspec.json.encode(body)
+        answer = self._door.ask(method, path, _written(self.version), content)
+        if answer.status >= 300:
+            raise self._refusal(f"{method} {path.partition('?')[0]}", answer)
+        return answer
+
+    def retried(self, what: str, act: Callable[[], T]) -> T:
+        """``act`` reads what it depends on and writes; anew as long as others are faster."""
+        tries = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(ConcurrentUpdate),
+            stop=tenacity.stop_after_attempt(_TRIES),
+            wait=tenacity.wait_random_exponential(multiplier=0.02, max=1),
+        )
+        try:
+            return tries(act)
+        except tenacity.RetryError as error:
+            raise PlacementBusy(what) from error
+
+    def _agree(self) -> Version:
+        answer = self._door.ask("GET", "/", _written(OLDEST), None)
+        if answer.status >= 300:
+            raise self._refusal("GET /", answer)
+        offers = self._decoded("GET /", answer.body, _Offers).versions
+        newest = max((_parsed(each.max_version) for each in offers), default=(0, 0))
+        oldest = min((_parsed(each.min_version) for each in offers), default=(0, 0))
+        if newest < OLDEST:
+            raise PlacementTooOld(_written(newest), _written(OLDEST))
+        if oldest > NEWEST:
+            needed = f"it knows {_written(oldest)} and newer, and Millpond {_written(NEWEST)}"
+            raise PlacementFailed("GET /", f"{needed}: Millpond is too old for it")
+        return min(newest, NEWEST)
+
+    def _refusal(self, doing: str, answer: Answer) -> Exception:
+        error = _first_error(answer)
+        said = f"it answers {answer.status} {_one_line(error.detail)}".strip()
+        match answer.status:
+            case 401 | 403:
+                return PlacementRefused(f"{said} to {doing}")
+            case 409 if error.code == _CONFLICT:
+                return ConcurrentUpdate(said)
+            case 409 if error.code in _IN_USE:
+                return StillAllocated(doing, said)
+            case 409 if "/allocations" in doing:
+                return NoRoom(_one_line(error.detail))
+        return _FAILURES.get(answer.status, PlacementFailed)(doing, said)
+
+    @staticmethod
+    def _decoded(doing: str, body: bytes, kind: type[T]) -> T:
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except msgspec.MsgspecError as error:
+            raise PlacementFailed(
+                doing, f"its answer is not what it should be ({error})"
+            ) from error
+
+
+def _first_error(answer: Answer) -> _Error:
+    try:
+        found = msgspec.json.decode(answer.body, type=_Errors).errors
+    except msgspec.MsgspecError:  # a proxy's page
+        return _Error()
+    return found[0] if found else _Error()
+
+
+def _one_line(text: str) -> str:
+    """Placement's sentences, without its line breaks and full stops."""
+    return " ".join(text.split()).rstrip(".")
+
+
+def _parsed(version: str) -> Version:
+    major, _, minor = version.partition(".")
+    return int(major), int(minor)
+
+
+def _written(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"

@@ -1,0 +1,87 @@
+"""The provider tree: which provider a host and each of its pools is (docs/decisions/0014)."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from uuid import UUID, uuid5
+
+from millpond.model.sizes import GiB, MiB
+from millpond.scheduling.values import Provider
+
+VCPU = "VCPU"
+MEMORY = "MEMORY_MB"
+DISK = "DISK_GB"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio:
+    """How far a resource is overcommitted, as Nova's two options have it."""
+
+    stated: float | None
+    """cpu_allocation_ratio and the like: it holds, whatever Placement has."""
+    initial: float
+    """initial_…: for a provider that is new; later on Placement may be told another."""
+
+    def applied(self, present: float | None) -> float:
+        return self.stated or present or self.initial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolReport:
+    name: str
+    capacity: int
+    reserved: int
+    ratio: Ratio
+    traits: frozenset[str]
+    """Image types whose root disks land in it; of_images() makes them."""
+    takes_blank_disks: bool
+    shared_by: frozenset[str] = frozenset()
+    """UUIDs of all hosts that were proven to share it, this one among them."""
+
+    @property
+    def is_shared(self) -> bool:
+        return len(self.shared_by) > 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostReport:
+    name: str
+    uuid: str
+    """libvirt's."""
+    vcpus: int
+    reserved_vcpus: int
+    cpu_ratio: Ratio
+    memory: int
+    reserved_memory: int
+    ram_ratio: Ratio
+    traits: frozenset[str]
+    """Of traits.py: image types, buses, architectures."""
+    pools: tuple[PoolReport, ...]
+
+
+def pool_provider(host: str, pool: str, shared_by: Collection[str] = ()) -> str:
+    """Its provider's UUID: the host's child, or one for all who share it."""
+    if len(shared_by) > 1:
+        return str(uuid5(UUID(min(shared_by)), f"shared:{pool}"))
+    return str(uuid5(UUID(host), pool))
+
+
+def pool_provider_name(host: str, pool: str, shared_by: Collection[str] = ()) -> str:
+    """Names are unique in a Placement, which may have pools of one name from several Millponds."""
+    if len(shared_by) > 1:
+        return f"shared:{pool}:{min(shared_by)}"
+    return f"{host}:{pool}"
+
+
+def pool_of(host: Provider, child: Provider) -> str | None:
+    """The pool that a child of the host is; None if somebody else made it."""
+    pool = child.name.removeprefix(f"{host.name}:")
+    return pool if child.uuid == pool_provider(host.uuid, pool) else None
+
+
+def mebibytes(size: int) -> int:
+    """Of what is asked for or reserved: a part of one counts as a whole."""
+    return -(-size // MiB)
+
+
+def gibibytes(size: int) -> int:
+    return -(-size // GiB)

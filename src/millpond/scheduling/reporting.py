@@ -1,0 +1,226 @@
+"""What hosts have and can do, brought to Placement: written is only what changed."""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+
+from millpond.errors import (
+    HostsShareUuid,
+    NoSuchHost,
+    ProviderRenamed,
+    ProviderTaken,
+    StillAllocated,
+    UnknownTrait,
+)
+from millpond.model.sizes import GiB, MiB
+from millpond.scheduling.placement import Placement
+from millpond.scheduling.providers import (
+    DISK,
+    MEMORY,
+    VCPU,
+    HostReport,
+    PoolReport,
+    Ratio,
+    gibibytes,
+    mebibytes,
+    pool_of,
+    pool_provider,
+    pool_provider_name,
+)
+from millpond.scheduling.traits import BLANK_DISKS, CUSTOM, DISABLED, OURS, SHARED_POOL, SHARES
+from millpond.scheduling.values import Inventory, Provider
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Amount:
+    """Of one resource class, in its unit."""
+
+    total: int
+    reserved: int
+    ratio: Ratio
+
+    def inventory(self, present: Inventory | None) -> Inventory:
+        """Placement wants one unit at least; what is less is all reserved."""
+        total = max(self.total, 1)
+        return Inventory(
+            total=total,
+            reserved=min(self.reserved, total) if self.total else total,
+            allocation_ratio=self.ratio.applied(present.allocation_ratio if present else None),
+            max_unit=total,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """One provider as it is to be."""
+
+    uuid: str
+    name: str
+    parent: str | None
+    amounts: Mapping[str, _Amount]
+    traits: frozenset[str]
+
+    def inventories(self, present: Mapping[str, Inventory]) -> Mapping[str, Inventory]:
+        """Classes of others stay: something may be allocated of them."""
+        ours = {name: each.inventory(present.get(name)) for name, each in self.amounts.items()}
+        return {**present, **ours}
+
+
+class Reporting:
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+        self._providers = placement.providers
+
+    def publish(self, reports: Sequence[HostReport]) -> bool:
+        """Whether anything had to be written. Hosts that are not named are left as they are."""
+        _refuse_twins(reports)
+        trees = {each.uuid: self._tree(each) for each in reports}
+        shared = self._shared_pools()
+        changed = [self._publish_shared(reports, shared)]
+        for each in reports:
+            changed.append(self._publish_host(each, trees[each.uuid]))
+            changed.append(self._join(each, shared.keys()))
+        changed += [self._withdraw_unless_joined(each) for each in shared.values()]
+        return any(changed)
+
+    def disable(self, name: str) -> bool:
+        """No new servers there; what is there stays counted."""
+        found = self._providers.find(name=name)
+        if not found:
+            raise NoSuchHost(name)
+        return self._providers.change_traits(found[0].uuid, lambda now: now | {DISABLED})
+
+    def rename(self, uuid: str, name: str) -> None:
+        """A host that Placement knows by another name, for whoever is sure that it is the same."""
+        tree = {each.uuid: each for each in self._providers.find(in_tree=uuid)}
+        if uuid not in tree:
+            raise NoSuchHost(name)
+        for each in tree.values():
+            if pool := pool_of(tree[uuid], each):
+                self._providers.rename(each, pool_provider_name(name, pool))
+        self._providers.rename(tree[uuid], name)
+
+    def _tree(self, report: HostReport) -> dict[str, Provider]:
+        """As it is; nothing has been written when it raises."""
+        tree = {each.uuid: each for each in self._providers.find(in_tree=report.uuid)}
+        root = tree.get(report.uuid)
+        if root is None:
+            for other in self._providers.find(name=report.name):
+                raise ProviderTaken(report.name, other.uuid, report.uuid)
+        elif root.name != report.name:
+            raise ProviderRenamed(report.uuid, root.name, report.name)
+        return tree
+
+    def _shared_pools(self) -> dict[str, Provider]:
+        """All of Millpond's, also of hosts that are not reported now."""
+        try:
+            return {each.uuid: each for each in self._providers.find(required=SHARED_POOL)}
+        except UnknownTrait:  # there was never one
+            return {}
+
+    def _publish_host(self, report: HostReport, tree: Mapping[str, Provider]) -> bool:
+        own = [_pool(report, each) for each in report.pools if not each.is_shared]
+        wanted = {each.uuid: each for each in (_host(report), *own)}
+        changed = [self._publish(each, known=uuid in tree) for uuid, each in wanted.items()]
+        for uuid, provider in tree.items():
+            if uuid not in wanted and pool_of(tree[report.uuid], provider):
+                changed.append(self._withdraw(provider))
+        return any(changed)
+
+    def _publish_shared(
+        self, reports: Sequence[HostReport], present: Mapping[str, Provider]
+    ) -> bool:
+        """A pool that several hosts have is one provider, linked to each by an aggregate of the
+        provider's own UUID."""
+        shared = [_pool(host, pool) for host in reports for pool in host.pools if pool.is_shared]
+        once = {each.uuid: each for each in shared}
+        changed = [self._publish(each, known=uuid in present) for uuid, each in once.items()]
+        changed += [
+            self._providers.change_aggregates(each, frozenset({each}).union) for each in once
+        ]
+        return any(changed)
+
+    def _join(self, report: HostReport, shared: Set[str]) -> bool:
+        wanted = {_pool(report, each).uuid for each in report.pools if each.is_shared}
+        left = frozenset(shared - wanted)
+        return self._providers.change_aggregates(report.uuid, lambda now: (now - left) | wanted)
+
+    def _withdraw_unless_joined(self, shared: Provider) -> bool:
+        members = self._providers.find(member_of=shared.uuid)
+        return all(each.uuid == shared.uuid for each in members) and self._withdraw(shared)
+
+    def _publish(self, wanted: _Wanted, *, known: bool) -> bool:
+        if not known:
+            self._providers.create(wanted.uuid, wanted.name, wanted.parent)
+            _log.info("Placement has a new provider %s", wanted.name)
+        stocked = self._providers.change_inventories(wanted.uuid, wanted.inventories)
+        return self._set_traits(wanted.uuid, wanted.traits) or stocked or not known
+
+    def _set_traits(self, uuid: str, wanted: frozenset[str]) -> bool:
+        def change(now: frozenset[str]) -> frozenset[str]:
+            after = (now - OURS) | wanted
+            if missing := (after - now) & CUSTOM:
+                self._placement.make_traits(sorted(missing))
+            return after
+
+        return self._providers.change_traits(uuid, change)
+
+    def _withdraw(self, provider: Provider) -> bool:
+        """A pool that is gone; where something is allocated in it, it takes nothing more."""
+        try:
+            self._providers.remove(provider.uuid)
+        except StillAllocated:
+            full = self._providers.change_inventories(provider.uuid, _all_reserved)
+            return self._providers.change_traits(provider.uuid, _bare) or full
+        _log.info("provider %s is removed from Placement", provider.name)
+        return True
+
+
+def _refuse_twins(reports: Sequence[HostReport]) -> None:
+    for uuid, count in Counter(each.uuid for each in reports).items():
+        if count > 1:
+            raise HostsShareUuid(uuid, tuple(each.name for each in reports if each.uuid == uuid))
+
+
+def _host(report: HostReport) -> _Wanted:
+    processors = _Amount(
+        total=report.vcpus, reserved=report.reserved_vcpus, ratio=report.cpu_ratio
+    )
+    memory = _Amount(
+        total=report.memory // MiB,
+        reserved=mebibytes(report.reserved_memory),
+        ratio=report.ram_ratio,
+    )
+    return _Wanted(
+        uuid=report.uuid,
+        name=report.name,
+        parent=None,
+        amounts={VCPU: processors, MEMORY: memory},
+        traits=report.traits,
+    )
+
+
+def _pool(host: HostReport, pool: PoolReport) -> _Wanted:
+    marks = {BLANK_DISKS} if pool.takes_blank_disks else set()
+    if pool.is_shared:
+        marks |= {SHARES, SHARED_POOL}
+    disk = _Amount(total=pool.capacity // GiB, reserved=gibibytes(pool.reserved), ratio=pool.ratio)
+    return _Wanted(
+        uuid=pool_provider(host.uuid, pool.name, pool.shared_by),
+        name=pool_provider_name(host.name, pool.name, pool.shared_by),
+        parent=None if pool.is_shared else host.uuid,
+        amounts={DISK: disk},
+        traits=pool.traits | marks,
+    )
+
+
+def _all_reserved(present: Mapping[str, Inventory]) -> Mapping[str, Inventory]:
+    return {name: replace(each, reserved=each.total) for name, each in present.items()}
+
+
+def _bare(traits: frozenset[str]) -> frozenset[str]:
+    """The mark stays, by which it is found and removed when it is empty."""
+    return (traits - OURS) | (traits & {SHARED_POOL})
