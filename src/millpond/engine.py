@@ -16,6 +16,7 @@ from millpond.cache import Cache
 from millpond.commons import Commons
 from millpond.compute import image_types, space, virtualization
 from millpond.compute.block_jobs import BlockJobs
+from millpond.compute.claims import Claims, Unclaimed
 from millpond.compute.domains import Domains
 from millpond.compute.host import Host
 from millpond.compute.single_disks import SingleDisks
@@ -50,6 +51,7 @@ class Engine:
         watch: Watch = unwatched,
         records: Records | None = None,
         commons: Commons | None = None,
+        claims: Claims | None = None,
     ) -> None:
         """Settings of one host. ``records`` are for a program that has a place of its own for
         them, as Nova has."""
@@ -58,6 +60,7 @@ class Engine:
         self.commons = commons or Commons(settings, records)
         self._watch = watch
         self._records = records
+        self._claims = claims or Unclaimed()
         self._locks = self.commons.locks
         if self.name != LOCAL:
             self._locks = Locks(settings.state_path / "hosts" / self.name / "locks")
@@ -172,6 +175,7 @@ class Engine:
             domains=self.domains,
             block_jobs=BlockJobs(self.libvirtd),
             records=self.records,
+            claims=self._claims,
             images=self.images,
             templates=self.cache.templates,
             blanks=self.cache.blanks,
@@ -193,15 +197,27 @@ class Engine:
     @property
     def image_types(self) -> frozenset[ImageFormat]:
         """Of the images that this host takes."""
+        return self.image_types_of("qemu")
+
+    def image_types_of(self, hypervisor: str) -> frozenset[ImageFormat]:
+        """The same, of a host that is really this."""
         compute = self.settings.compute
+        is_vz = hypervisor == "vz" or self.settings.libvirt.virt_type is VirtTypeOption.PARALLELS
         return image_types.taken(
             self.settings.libvirt.selection,
             compute.image_type_exclude_list,
             converted=compute.report_converted_image_types,
+            hypervisor="parallels" if is_vz else hypervisor,
         )
 
-    def disk_space(self) -> PoolUsage:
-        """Of all pools that new disks may come to."""
+    def pool_of(self, backend: Backend, role: str) -> str:
+        """In which pool new disks of a backend come to be."""
+        libvirt = self.settings.libvirt
+        own = {Backend.LVM: libvirt.pools.lvm, Backend.RBD: libvirt.pools.rbd}
+        return own.get(backend) or self.pool_plan.for_role(role).name
+
+    def pools_of_disks(self) -> set[str]:
+        """All that new disks may come to."""
         backends = self.settings.libvirt.selection.backends()
         own = {Backend.LVM: self._lvm_pool(), Backend.RBD: self._rbd_pool()}
         names = {pool.name for each in backends if (pool := own.get(each))}
@@ -209,7 +225,10 @@ class Engine:
             names |= {pool.name for pool in self.pool_plan.directories()} - {
                 self.pool_plan.base.name
             }
-        return space.space(self.pools, names)
+        return names
+
+    def disk_space(self) -> PoolUsage:
+        return space.space(self.pools, self.pools_of_disks())
 
     @cached_property
     def legacy_storage(self) -> LegacyStorage:

@@ -128,17 +128,6 @@ class ServerNotFound(NotFound):
 
 
 @dataclass(eq=False)
-class HostNotFound(NotFound):
-    host: str
-    known: tuple[str, ...]
-    message = "there is no host {self.host!r}"
-
-    @property
-    def advice(self) -> str:
-        return f"hosts: {', '.join(self.known)}"
-
-
-@dataclass(eq=False)
 class HostNotConfigured(NotFound):
     server: str
     host: str
@@ -428,6 +417,20 @@ class HostUnreachable(HostProblem):
     reason: str
     message = "cannot reach libvirt at {self.uri}: {self.reason}"
     hint = "start libvirtd ('systemctl start libvirtd', or 'make setup' where there is no systemd)"
+
+
+@dataclass(eq=False)
+class NotReported(HostProblem):
+    host: str
+    message = "host {self.host!r} was never reported to Placement"
+    hint = "'millpond host list --refresh' reports it"
+
+
+@dataclass(eq=False)
+class HostWithoutUuid(HostProblem):
+    uri: str
+    message = "libvirt at {self.uri} does not tell its host's UUID"
+    hint = "set host_uuid in its libvirtd.conf and restart it"
 
 
 @dataclass(eq=False)

@@ -7,12 +7,19 @@ from pathlib import Path
 
 from millpond import config
 from millpond.commons import Commons
+from millpond.compute import spawn
+from millpond.compute.claims import Claims, Unclaimed
+from millpond.compute.request import ServerRequest
 from millpond.compute.status import statuses
 from millpond.config import Settings
 from millpond.engine import Engine
-from millpond.errors import HostNotConfigured, HostNotFound, HostProblem, WhichHost
+from millpond.errors import HostNotConfigured, HostProblem, NoRoom, NoSuchHost, WhichHost
 from millpond.model.server import Server
+from millpond.placing.placing import PlacedClaims, Placing
+from millpond.placing.standing import HostStanding, standing
 from millpond.records.journal import Watch, unwatched
+from millpond.scheduling.decision import Decision
+from millpond.system.files import Progress, silent
 
 LOG = logging.getLogger(__name__)
 
@@ -32,15 +39,50 @@ class Fleet(Commons):
     def engines(self) -> Mapping[str, Engine]:
         """By the host's name, in the order of the configuration."""
         return {
-            name: Engine(self.settings.on(name), self._watch, commons=self)
+            name: Engine(self.settings.on(name), self._watch, commons=self, claims=self._claims)
             for name in self.settings.hosts
         }
+
+    @property
+    def schedules(self) -> bool:
+        """Where there is one host, and it may have every server, nobody need be asked."""
+        asks = self.settings.scheduler.filter_hosts_by_image_type_support
+        return len(self.settings.hosts) > 1 or asks or self.settings.placement is not None
+
+    @cached_property
+    def placing(self) -> Placing:
+        return Placing(self.settings, self.engines, self.records, self.locks)
+
+    @property
+    def _claims(self) -> Claims:
+        return PlacedClaims(lambda: self.placing) if self.schedules else Unclaimed()
+
+    def create(
+        self,
+        request: ServerRequest,
+        host: str = "",
+        *,
+        start: bool = True,
+        progress: Progress = silent,
+    ) -> Server:
+        """On the best host that has room, or on the named one if it is fit for it."""
+        if not self.schedules:
+            return spawn.create(self.engine(host).host, request, start=start, progress=progress)
+        decision = self.placing.decide(request, host)
+        for choice in decision.choices:
+            there = self.engines[choice.host].host
+            try:
+                return spawn.create(there, request, start=start, progress=progress)
+            except NoRoom as error:  # somebody else was faster
+                LOG.debug("server %s does not fit on %s: %s", request.name, choice.host, error)
+                decision = decision.lost(choice.host, error.reason)
+        raise decision.no_valid_host()
 
     def engine(self, host: str = "") -> Engine:
         """The named one, or the only one there is."""
         names = tuple(self.engines)
         if host and host not in names:
-            raise HostNotFound(host, names)
+            raise NoSuchHost(host)
         if not host and len(names) > 1:
             raise WhichHost(names)
         return self.engines[host or names[0]]
@@ -53,6 +95,26 @@ class Fleet(Commons):
         if server.host not in self.engines:
             raise HostNotConfigured(server.name, server.host)
         return self.engines[server.host]
+
+    def decide(self, request: ServerRequest, host: str = "") -> Decision | None:
+        """Where a server would go, with a verdict for every host; None where nobody is asked."""
+        return self.placing.decide(request, host, everything=True) if self.schedules else None
+
+    def standings(self, *, refresh: bool) -> list[HostStanding]:
+        """Every host as it is now; with ``refresh``, or when it is time, Placement is told."""
+        if self.schedules and refresh:
+            looks = self.placing.report()
+        else:
+            if self.schedules:
+                self.placing.report_if_due()
+            looks = self.placing.look()
+        servers, _ = self.records.readable()
+        return [
+            standing(
+                self.engines[name], look, self.placing, [e for e in servers if e.host == name]
+            )
+            for name, look in looks.items()
+        ]
 
     def find(self, name_or_id: str) -> tuple[Engine, Server]:
         """A server, and the engine of its host."""

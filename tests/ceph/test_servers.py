@@ -89,7 +89,7 @@ def test_what_was_fetched_ahead_of_need_is_in_the_cluster(mapped, ceph, rbd_pool
     assert images(ceph, rbd_pool) == set()
     (made,) = mapped.json("cache", "fetch", "qcow2")
     assert images(ceph, rbd_pool) == {made["volume"]}
-    assert mapped.json("explain", "qcow2")[0]["template_exists"]
+    assert mapped.json("explain", "qcow2")["hosts"][0]["template_exists"]
     before = ceph.bytes_written()
     mapped.ok("cache", "fetch", "qcow2")
     create(mapped, "first", "qcow2", "--no-start")
@@ -242,11 +242,11 @@ def test_many_at_once_bring_the_template_once(mapped, ceph, rbd_pool, micro_gues
 
 
 def test_explain_says_what_reaches_the_cluster(mapped):
-    first = mapped.json("explain", "qcow2")[0]
+    first = mapped.json("explain", "qcow2")["hosts"][0]
     assert (first["backend"], first["native"], first["template_format"]) == ("rbd", False, "raw")
     assert (first["template_exists"], first["written"]) == (False, MiB)
     create(mapped, "a", "qcow2", "--no-start")
-    second = mapped.json("explain", "qcow2")[0]
+    second = mapped.json("explain", "qcow2")["hosts"][0]
     assert (second["template_exists"], second["read"], second["written"]) == (True, 0, 0)
 
 

@@ -185,7 +185,7 @@ def test_a_missing_kernel_is_said_before_the_server_starts(millpond, ami, connec
 
 
 def test_explain_tells_of_kernel_and_ramdisk(millpond, ami, parts):
-    found = millpond.json("explain", ami)[0]
+    found = millpond.json("explain", ami)["hosts"][0]
     assert found["declared"] == "ami"
     assert [each["image"] for each in found["boot"]] == list(BOOT)
     assert found["boot"][1]["size"] == parts.with_suffix(".ari").stat().st_size

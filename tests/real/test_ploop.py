@@ -57,7 +57,7 @@ def refresh(connection):
 def test_a_ploop_disk_boots_as_a_volume_and_counts_its_boots(
     ploop, connection, micro_guest, image, native
 ):
-    explained = ploop.json("explain", image)[0]
+    explained = ploop.json("explain", image)["hosts"][0]
     assert (explained["backend"], explained["template_format"]) == ("ploop", "ploop")
     assert (explained["native"], explained["written"]) == (native, 0 if native else 2 * MiB)
     made = create(ploop, image=image)
@@ -71,7 +71,7 @@ def test_a_ploop_disk_boots_as_a_volume_and_counts_its_boots(
     ploop.ok("server", "reboot", "web", "--hard")
     ploop.wait_for_console(made["id"], "BOOTS 0002")
     assert "1 MiB ploop by ploop: nova-disks-pool/" in ploop.ok("server", "show", "web")
-    assert ploop.json("explain", image)[0]["template_exists"]
+    assert ploop.json("explain", image)["hosts"][0]["template_exists"]
     (base,) = ploop.bases.iterdir()
     assert base.stat().st_size == 2 * MiB
     ploop.ok("server", "delete", "web")

@@ -324,14 +324,14 @@ def test_removing_an_image_removes_its_templates(millpond, qcow2):
 
 def test_explain_says_what_then_happens(millpond, qcow2, vmdk):
     for image in (qcow2, vmdk):
-        before = millpond.json("explain", image)[0]
+        before = millpond.json("explain", image)["hosts"][0]
         assert not before["template_exists"]
         made = create(millpond, image, image, "--no-start")
         (disk,) = made["disks"]
         assert before["backend"] == disk["backend"]
         assert before["template"] == disk["template"]["volume"]
         assert before["template_format"] == disk["template"]["format"]
-        assert millpond.json("explain", image)[0]["template_exists"]
+        assert millpond.json("explain", image)["hosts"][0]["template_exists"]
     assert "images_type_mapping has qcow2:qcow2" in millpond.ok("explain", qcow2)
     assert "converted to raw" in millpond.ok("explain", vmdk)
 

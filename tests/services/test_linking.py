@@ -350,7 +350,7 @@ def test_an_image_in_a_file_is_downloaded_and_that_is_said(
 
 def test_explain_says_that_nothing_is_copied(cloud: Cloud, guest: Callable[[int], Path]) -> None:
     image = cloud.upload(guest(2 * MiB), "linked", "raw", stores.VOLUMES)
-    explained = cloud.millpond.json("explain", "linked")[0]
+    explained = cloud.millpond.json("explain", "linked")["hosts"][0]
     assert explained["location"] == image.locations[0]["url"]
     assert (explained["read"], explained["written"]) == (0, 0)
     assert "linked to cinder://" in cloud.millpond.ok("explain", "linked")

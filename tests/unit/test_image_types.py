@@ -33,3 +33,15 @@ def test_what_is_excluded_is_not_taken() -> None:
 def test_a_format_that_nobody_knows_is_refused() -> None:
     with pytest.raises(Unsupported):
         refuse_unless_taken("docker", ALL)
+
+
+def test_of_an_unknown_hypervisor_nothing_is_known_to_work() -> None:
+    assert taken(NATIVE, frozenset(), converted=True, hypervisor="xen") == frozenset()
+
+
+def test_guests_of_parallels_have_ploop_disks_alone() -> None:
+    ploop = Selection(mapping={ImageFormat.PLOOP: Backend.PLOOP, ImageFormat.RAW: Backend.PLOOP})
+    found = taken(ploop, frozenset(), converted=True, hypervisor="parallels")
+    assert found == {ImageFormat.PLOOP, ImageFormat.RAW}
+    native = taken(ploop, frozenset(), converted=False, hypervisor="parallels")
+    assert native == {ImageFormat.PLOOP}

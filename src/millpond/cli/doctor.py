@@ -11,7 +11,7 @@ from millpond.compute import owner
 from millpond.compute.virtualization import KVM
 from millpond.config import VirtTypeOption
 from millpond.doctor import kvm, option_file, report
-from millpond.doctor.examination import examine
+from millpond.doctor.examination import examine, examine_placement
 from millpond.doctor.probe import GUEST, Verdict, probe_kvm
 from millpond.engine import Engine
 from millpond.fleet import Fleet
@@ -32,6 +32,9 @@ def doctor(
     guest: Annotated[
         Path, typer.Option(metavar="FILE", help="The guest of --probe-kvm, a raw disk.")
     ] = GUEST,
+    placement: Annotated[
+        bool, typer.Option("--placement", help="Compare Placement with the servers' records.")
+    ] = False,
     host: Hosts = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -41,6 +44,8 @@ def doctor(
         _probe(files, host, guest.expanduser())
     elif adopt:
         _adopt(files, host, json)
+    elif placement:
+        raise typer.Exit(report.tell(examine_placement(files, mend=mend), as_json=json))
     else:
         raise typer.Exit(report.tell(examine(files, host, mend=mend), as_json=json))
 

@@ -1,13 +1,16 @@
-"""millpond explain"""
+"""millpond explain …"""
 
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 
+from millpond.cli.flavors import chosen_flavor
 from millpond.cli.hosts import Hosts
 from millpond.cli.output import as_json, details
+from millpond.cli.verdicts import plain, show_verdicts
 from millpond.compute.explain import BootFile, Explanation, Prospects, explain
+from millpond.compute.request import ServerRequest
 from millpond.engine import Engine
 from millpond.fleet import Fleet
 from millpond.images.boot_images import find_boot_images
@@ -18,6 +21,7 @@ from millpond.model.sizes import format_size
 def command(
     ctx: typer.Context,
     image: Annotated[str, typer.Argument(metavar="IMAGE", help="Name, id, or beginning of it.")],
+    flavor: Annotated[str, typer.Option(help="For a server of this flavour.")] = "",
     host: Hosts = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -25,13 +29,18 @@ def command(
     fleet = Fleet.load(ctx.obj.config_files)
     found = fleet.images.get(image)
     explained = [_explained(engine, found) for engine in fleet.chosen(host)]
+    size = chosen_flavor(fleet.settings, flavor, None, {})
+    decision = fleet.decide(ServerRequest(name="any", image=found, flavor=size))
     if json:
-        print(as_json(explained))
+        verdicts = plain(decision) if decision else []
+        print(as_json({"hosts": explained, "verdicts": verdicts}))
         return
-    for number, each in enumerate(explained):
-        if number:
-            print()
+    for each in explained:
         _show(each, [("Host", each.host)] if fleet.has_several else [])
+        if each is not explained[-1] or decision:
+            print()
+    if decision:
+        show_verdicts(decision.verdicts)
 
 
 def _explained(engine: Engine, image: Image) -> Explanation:

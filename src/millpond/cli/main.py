@@ -21,6 +21,7 @@ COMMANDS = {
     "image": ("millpond.cli.image", "Add, list, show, save and remove images."),
     "server": ("millpond.cli.server", "Create, list, start, stop and delete servers."),
     "cache": ("millpond.cli.cache", "List, fetch, pin, prune and verify templates."),
+    "host": ("millpond.cli.host", "List and show hosts."),
     "pool": ("millpond.cli.pool", "List and show storage pools."),
     "transition": ("millpond.cli.transition", "Find disks in Nova's legacy layout."),
     "explain": ("millpond.cli.explain", "Say what would become of an image here, and why."),

@@ -1,24 +1,19 @@
 """millpond server create: apart from its siblings, because it loads more than all of them."""
 
-from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from millpond.cli.hosts import Host
+from millpond.cli import verdicts
+from millpond.cli.flavors import chosen_flavor
+from millpond.cli.output import as_json
 from millpond.cli.progress import transfer
 from millpond.cli.server import Json, app, show_server
-from millpond.compute import spawn
 from millpond.compute.config_drive import GuestConfiguration
-from millpond.compute.request import ServerRequest, parse_network
-from millpond.config import Settings
-from millpond.errors import BadOption
+from millpond.compute.request import ServerRequest, parse_network, planned
 from millpond.fleet import Fleet
-from millpond.model.flavor import Flavor
 from millpond.model.server import Firmware
-from millpond.model.sizes import parse_size
 
 
 @app.command()
@@ -49,7 +44,13 @@ def create(
         Firmware | None, typer.Option(help="Default: the image's, or bios.")
     ] = None,
     start: Annotated[bool, typer.Option("--start/--no-start", help="Start it.")] = True,
-    host: Host = "",
+    host: Annotated[
+        str,
+        typer.Option(metavar="HOST", help="This host, if it is fit for it."),
+    ] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say which host it would be. Nothing is made.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Create a server from an image and start it."""
@@ -59,28 +60,30 @@ def create(
     request = ServerRequest(
         name=name,
         image=fleet.images.get(image),
-        flavor=_flavor(fleet.settings, flavor, vcpus, sizes),
+        flavor=chosen_flavor(fleet.settings, flavor, vcpus, sizes),
         networks=tuple(filter(None, (parse_network(each) for each in network or ["user"]))),
         firmware=firmware,
         config_drive=drive.iso() if config_drive or drive.says_something else b"",
     )
+    if dry_run:
+        _show_decision(fleet, request, host, json)
+        return
     size = request.image.size
     with transfer(f"template of {request.image.name}", lambda: size) as progress:
-        server = spawn.create(fleet.engine(host).host, request, start=start, progress=progress)
+        server = fleet.create(request, host, start=start, progress=progress)
     show_server(fleet, server, json)
 
 
-_UNITS = {"memory": "m", "disk": "g", "ephemeral": "g", "swap": "m"}
-"""What a bare number counts, as in Nova."""
-
-
-def _flavor(settings: Settings, name: str, vcpus: int | None, sizes: Mapping[str, str]) -> Flavor:
-    """The named one, or the default, with what was said besides."""
-    if name and name not in settings.flavors:
-        known = ", ".join(sorted(settings.flavors)) or "none is configured"
-        raise BadOption("--flavor", f"there is no flavour {name!r}", f"known: {known}")
-    flavor = settings.flavors[name] if name else Flavor()
-    said = {key: parse_size(text, unit=_UNITS[key]) for key, text in sizes.items() if text}
-    if said.get("memory") == 0:
-        raise BadOption("--memory", "a server needs some", "write such as 512M")
-    return Flavor(**(asdict(flavor) | said | {"vcpus": vcpus or flavor.vcpus}))
+def _show_decision(fleet: Fleet, request: ServerRequest, host: str, json: bool) -> None:
+    decision = fleet.decide(request, host)
+    if decision is None:
+        chosen = planned(fleet.engine(host).host, request).host
+        print(as_json({"host": chosen, "verdicts": []}) if json else f"{chosen}: the only host")
+        return
+    best = next((each.host for each in decision.choices), None)
+    if json:
+        print(as_json({"host": best, "verdicts": verdicts.plain(decision)}))
+    else:
+        verdicts.show_verdicts(decision.verdicts)
+    if best is None:
+        raise decision.no_valid_host()

@@ -54,6 +54,7 @@ def remove(host: Host, server: Server, role: str) -> None:
 def adding(host: Host, details: Mapping[str, str]) -> Verb[Server]:
     """What its process left goes forward: the guest may have the disk, and write to it."""
     steps = (
+        Step("claim", deed(partial(spawn.claim, host)), partial(_claim_without, host, details)),
         Step("volume", partial(_make, host, details), partial(_delete, host, details)),
         Step("attach", deed(partial(_attach, host, details)), partial(_detach, host, details)),
     )
@@ -76,6 +77,7 @@ def removing(host: Host, details: Mapping[str, str]) -> Verb[Server]:
             partial(_attach, host, details),
         ),
         Step("volume", deed(partial(_delete, host, details))),
+        Step("release", deed(partial(_claim_without, host, details))),
     )
     finished = partial(_without, details)
     return Verb(
@@ -85,6 +87,10 @@ def removing(host: Host, details: Mapping[str, str]) -> Verb[Server]:
         undone=settled,
         resumes=True,
     )
+
+
+def _claim_without(host: Host, details: Mapping[str, str], server: Server) -> None:
+    spawn.claim(host, _without(details, server))
 
 
 def _planned(host: Host, server: Server, size: int) -> Disk:

@@ -83,6 +83,7 @@ def deletion(host: Host, details: Mapping[str, str]) -> Verb[Server]:
             step("stop", spawn.power_off),
             step("domain", spawn.undefine),
             step("disks", partial(_delete_disks, details)),
+            step("release", spawn.release),
         ),
         finished=nothing,
         undone=settled,

@@ -127,7 +127,7 @@ def root(host: Host, request: DiskRequest) -> tuple[Backend, DiskWanted]:
     return choice.backend, DiskWanted(
         server=request.server,
         role="disk",
-        size=_root_size(request),
+        size=root_size(request.image, request.flavor),
         template=_base(host, image, choice.template_format),
     )
 
@@ -169,9 +169,9 @@ def blank(
     )
 
 
-def _root_size(request: DiskRequest) -> int:
-    asked, needed = request.flavor.disk, request.image.virtual_size
+def root_size(image: Image, flavor: Flavor) -> int:
+    asked, needed = flavor.disk, image.virtual_size
     if asked and asked < needed:
-        name, enough = request.image.name, enough_for(needed)
+        name, enough = image.name, enough_for(needed)
         raise DiskTooSmall(format_size(asked), format_size(needed), name, enough)
     return whole_sectors(asked or needed)

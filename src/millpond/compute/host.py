@@ -7,6 +7,7 @@ from pathlib import Path
 from millpond.backends.backend import ImageBackend, PoolsOf
 from millpond.backends.selection import Selection
 from millpond.compute.block_jobs import BlockJobs
+from millpond.compute.claims import Claims
 from millpond.compute.domains import Domains
 from millpond.errors import Unsupported
 from millpond.images.source import ImageSource
@@ -25,6 +26,7 @@ class Host:
     domains: Domains
     block_jobs: BlockJobs
     records: Records
+    claims: Claims
     images: ImageSource
     templates: BaseTemplateImagehandler
     blanks: BlankTemplates

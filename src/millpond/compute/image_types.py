@@ -1,19 +1,41 @@
-"""Which image formats this host takes: what is reported, and what is refused (decision 6)."""
+"""Which image formats a host takes: what is reported, and what is refused (decision 6)."""
+
+from collections.abc import Mapping
 
 from millpond.backends.selection import SOURCES, Selection
 from millpond.errors import Unsupported
-from millpond.model.formats import ImageFormat
+from millpond.model.formats import Backend, ImageFormat
 
 _WITH_A_DISK = frozenset(set(ImageFormat) - set(SOURCES))
 """Kernels and ramdisks, which are booted beside a disk."""
 
+SERVED: Mapping[str, frozenset[Backend]] = {
+    "qemu": frozenset(Backend),
+    "kvm": frozenset(Backend),
+    "parallels": frozenset({Backend.PLOOP}),
+}
+"""The backends whose disks the guests of a hypervisor can have. Of others nothing is known to
+work."""
+_BOOTS_KERNELS = ("qemu", "kvm")
+
 
 def taken(
-    selection: Selection, excluded: frozenset[ImageFormat], *, converted: bool
+    selection: Selection,
+    excluded: frozenset[ImageFormat],
+    *,
+    converted: bool,
+    hypervisor: str = "qemu",
 ) -> frozenset[ImageFormat]:
     """Without ``converted``, only formats whose bytes serve disks as they are."""
-    disks = {each for each in SOURCES if converted or selection.choose(each).native}
-    return frozenset(disks | _WITH_A_DISK) - excluded
+    served = SERVED.get(hypervisor, frozenset())
+    choices = {each: selection.choose(each) for each in SOURCES}
+    disks = {
+        each
+        for each, choice in choices.items()
+        if choice.backend in served and (converted or choice.native)
+    }
+    kernels = _WITH_A_DISK if hypervisor in _BOOTS_KERNELS else frozenset()
+    return frozenset(disks | kernels) - excluded
 
 
 def refuse_unless_taken(format: str, formats: frozenset[ImageFormat]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from millpond.backends.growth import Growth, Way
+from millpond.compute import spawn
 from millpond.compute.domain_xml import record_xml
 from millpond.compute.host import Host
 from millpond.compute.power import ON, unoccupied
@@ -40,6 +41,7 @@ def growing(host: Host, details: Mapping[str, str]) -> Verb[Server]:
     """Begun, it goes forward: a disk that has grown cannot be made small again."""
     grows_or_not = None if _way(details).only_forward else nothing
     steps = (
+        Step("claim", deed(partial(_claim, host, details)), partial(spawn.claim, host)),
         Step("copy", deed(partial(_copy, host, details)), partial(_forget, host, details)),
         Step("extend", partial(_extend, host, details), grows_or_not),
         Step("tell", partial(_tell, host, details), nothing),
@@ -91,6 +93,11 @@ def _way(details: Mapping[str, str]) -> Way:
 def _growth(host: Host, details: Mapping[str, str], server: Server) -> Growth:
     disk = disk_of(server, details["role"])
     return host.storage_of(disk).growth(disk, _way(details))
+
+
+def _claim(host: Host, details: Mapping[str, str], server: Server) -> None:
+    disk = disk_of(server, details["role"])
+    spawn.claim(host, _with_size(server, disk, max(disk.size, int(details["size"]))))
 
 
 def _copy(host: Host, details: Mapping[str, str], server: Server) -> None:

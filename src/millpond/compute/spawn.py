@@ -1,4 +1,4 @@
-"""Create a server: template, disks, domain, start; any failure leaves nothing behind."""
+"""Create a server: claim, template, disks, domain, start; a failure leaves nothing behind."""
 
 import logging
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from millpond.compute.request import ServerRequest, planned
 from millpond.errors import NameTaken
 from millpond.model.server import Server
 from millpond.records import journal
-from millpond.records.journal import Step, Verb, nothing
+from millpond.records.journal import Step, Verb, deed, nothing
 from millpond.records.records import ServerJournal, settled
 from millpond.system.files import Progress, silent
 
@@ -50,6 +50,7 @@ USUAL = Creation()
 
 def creation(host: Host, content: Creation = USUAL) -> Verb[Server]:
     steps = (
+        Step("claim", deed(partial(claim, host)), partial(release, host)),
         Step("template", partial(_fetch_templates, host, content)),
         Step("disks", partial(_make_disks, host, content), partial(disks.delete, host)),
         Step("domain", partial(define, host), partial(undefine, host)),
@@ -57,6 +58,14 @@ def creation(host: Host, content: Creation = USUAL) -> Verb[Server]:
     )
     taken = steps if content.start else steps[:-1]
     return Verb("create", taken, finished=settled, undone=nothing)
+
+
+def claim(host: Host, server: Server) -> None:
+    host.claims.hold(server)
+
+
+def release(host: Host, server: Server) -> None:
+    host.claims.release(server)
 
 
 def define(host: Host, server: Server) -> Server:

@@ -36,6 +36,7 @@ from millpond.model.cloud import CloudAccess
 from millpond.model.flavor import SMALL, Flavor
 from millpond.model.names import checked_name
 from millpond.model.sizes import parse_size
+from millpond.scheduling.weighers import Multipliers
 
 
 def load(config_files: Sequence[Path] | None = None, default: Path = DEFAULT_FILE) -> Settings:
@@ -122,10 +123,12 @@ def _scheduler(reader: Reader) -> SchedulerSettings:
     return SchedulerSettings(
         filter_hosts_by_image_type_support=any(values.values()),
         report_interval=reader.take(SCHEDULER, "report_interval", int, 0),
-        native_format_weight_multiplier=weight("native_format"),
-        cached_template_weight_multiplier=weight("cached_template"),
-        disk_weight_multiplier=weight("disk"),
-        ram_weight_multiplier=weight("ram"),
+        multipliers=Multipliers(
+            native=weight("native_format"),
+            cached=weight("cached_template"),
+            disk=weight("disk"),
+            memory=weight("ram"),
+        ),
     )
 
 

@@ -28,6 +28,7 @@ from millpond.config.settings import (
 from millpond.errors import BadInput, BadOption
 from millpond.model.formats import Backend
 from millpond.model.names import checked_name
+from millpond.scheduling.providers import Ratio
 
 _ENABLED = "enabled_hosts"
 
@@ -85,11 +86,12 @@ def _host(reader: Reader) -> HostSettings:
 
 
 def _capacity(reader: Reader) -> CapacitySettings:
-    def ratio(kind: str) -> float:
-        """As in Nova: 0 and nothing leave it to the initial one."""
+    def ratio(kind: str) -> Ratio:
         name = f"{kind}_allocation_ratio"
-        set_ = reader.take(DEFAULT, name, lambda value: value, None)
-        return set_ or reader.take(DEFAULT, f"initial_{name}", float, 1.0)
+        return Ratio(
+            stated=reader.take(DEFAULT, name, lambda value: value, None),
+            initial=reader.take(DEFAULT, f"initial_{name}", float, 1.0),
+        )
 
     return CapacitySettings(
         cpu_allocation_ratio=ratio("cpu"),

@@ -273,7 +273,7 @@ _FILTER_SCHEDULER_OPTIONS = (
     ),
     cfg.FloatOpt(
         "cached_template_weight_multiplier",
-        default=5.0,
+        default=3.0,
         help="How much a host counts that has the image's template already.",
     ),
     cfg.FloatOpt(

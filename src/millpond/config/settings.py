@@ -12,6 +12,8 @@ from millpond.model.flavor import Flavor
 from millpond.model.formats import ImageFormat
 from millpond.model.signature import SignaturePolicy
 from millpond.model.transfer import Patience
+from millpond.scheduling.providers import Ratio
+from millpond.scheduling.weighers import Multipliers
 
 
 class VirtTypeOption(StrEnum):
@@ -54,9 +56,9 @@ class LibvirtSettings:
 class CapacitySettings:
     """How much of a host servers may be promised; by Nova's names."""
 
-    cpu_allocation_ratio: float
-    ram_allocation_ratio: float
-    disk_allocation_ratio: float
+    cpu_allocation_ratio: Ratio
+    ram_allocation_ratio: Ratio
+    disk_allocation_ratio: Ratio
     reserved_host_cpus: int
     reserved_host_memory_mb: int
     reserved_host_disk_mb: int
@@ -79,10 +81,7 @@ class SchedulerSettings:
     filter_hosts_by_image_type_support: bool
     report_interval: int
     """Seconds."""
-    native_format_weight_multiplier: float
-    cached_template_weight_multiplier: float
-    disk_weight_multiplier: float
-    ram_weight_multiplier: float
+    multipliers: Multipliers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

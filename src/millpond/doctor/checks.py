@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from millpond.doctor import (
     apparmor,
@@ -10,6 +11,7 @@ from millpond.doctor import (
     legacy,
     libvirt_host,
     permissions,
+    placement,
     pools,
     records,
     servers,
@@ -19,26 +21,29 @@ from millpond.doctor import (
 )
 from millpond.doctor.finding import Finding
 from millpond.engine import Engine
+from millpond.fleet import Fleet
 
 CONFIGURATION = "configuration"
 """Looked at before there is an engine to look with."""
 NOT_VALID = "the configuration is not valid"
 
 
-Look = Callable[[Engine], Iterable[Finding]]
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class Check(Generic[S]):
+    """Of a host, or of all of them."""
+
     name: str
-    looks: tuple[Look, ...]
+    looks: tuple[Callable[[S], Iterable[Finding]], ...]
     needs: tuple[str, ...] = ()
     """Checks that must have found no problem, or this one is not made."""
     lack: str = ""
     """What is said in place of the checks that need this one, once it has found a problem."""
 
 
-COMMON = (
+COMMON: tuple[Check[Engine], ...] = (
     Check(name="state", looks=(records.state_directory,)),
     Check(
         name="records",
@@ -49,7 +54,7 @@ COMMON = (
 )
 """Of what all hosts share."""
 
-OF_A_HOST = (
+OF_A_HOST: tuple[Check[Engine], ...] = (
     Check(name="libvirt", looks=(libvirt_host.reachable,), lack="libvirt is not reachable"),
     Check(
         name="versions",
@@ -76,3 +81,9 @@ OF_A_HOST = (
 )
 
 CHECKS = (*COMMON, *OF_A_HOST)
+
+PLACEMENT: tuple[Check[Fleet], ...] = (
+    Check(name="placement", looks=(placement.hosts,), lack="Placement does not know every host"),
+    Check(name="allocations", looks=(placement.servers,), needs=("placement",)),
+)
+"""Only when it is asked for: Placement takes a while to load."""

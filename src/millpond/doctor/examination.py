@@ -1,14 +1,25 @@
 """Makes the checks one after the other, and mends what can be mended on the way."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from millpond.doctor import configuration
-from millpond.doctor.checks import CHECKS, COMMON, CONFIGURATION, NOT_VALID, OF_A_HOST, Check, Look
+from millpond.doctor.checks import (
+    CHECKS,
+    COMMON,
+    CONFIGURATION,
+    NOT_VALID,
+    OF_A_HOST,
+    PLACEMENT,
+    Check,
+)
 from millpond.doctor.finding import Finding, Level, problem
 from millpond.engine import Engine
 from millpond.errors import MillpondError
+
+S = TypeVar("S")
 
 
 def examine(
@@ -28,14 +39,22 @@ def examine(
         yield from (replace(each, host=engine.name) for each in found_here)
 
 
+def examine_placement(config_files: Sequence[Path], *, mend: bool = False) -> Iterator[Finding]:
+    fleet, found = configuration.load(config_files)
+    yield from (replace(each, check=CONFIGURATION) for each in found)
+    yield from (
+        _examined(PLACEMENT, fleet, {}, mend=mend) if fleet else _not_made(PLACEMENT, NOT_VALID)
+    )
+
+
 def examine_host(
-    engine: Engine, checks: Sequence[Check] = CHECKS, *, mend: bool = False
+    engine: Engine, checks: Sequence[Check[Engine]] = CHECKS, *, mend: bool = False
 ) -> Iterator[Finding]:
     yield from _examined(checks, engine, {}, mend=mend)
 
 
 def _examined(
-    checks: Sequence[Check], engine: Engine, lacking: dict[str, str], *, mend: bool
+    checks: Sequence[Check[S]], subject: S, lacking: dict[str, str], *, mend: bool
 ) -> Iterator[Finding]:
     """What a check mends is mended before the next one looks. ``lacking`` is added to."""
     for check in checks:
@@ -44,40 +63,40 @@ def _examined(
             lacking[check.name] = reason
             yield from _not_made([check], reason)
             continue
-        found = _mended(check, engine) if mend else _looked(check, engine)
+        found = _mended(check, subject) if mend else _looked(check, subject)
         if check.lack and any(each.level is Level.PROBLEM for each in found):
             lacking[check.name] = check.lack
         yield from found
 
 
-def _not_made(checks: Sequence[Check], reason: str) -> Iterator[Finding]:
+def _not_made(checks: Sequence[Check[S]], reason: str) -> Iterator[Finding]:
     for check in checks:
         yield Finding(check=check.name, level=Level.UNKNOWN, what=f"not looked at: {reason}")
 
 
-def _looked(check: Check, engine: Engine) -> list[Finding]:
-    found = [finding for look in check.looks for finding in _seen(look, engine)]
+def _looked(check: Check[S], subject: S) -> list[Finding]:
+    found = [finding for look in check.looks for finding in _seen(look, subject)]
     return [replace(each, check=check.name) for each in found]
 
 
-def _seen(look: Look, engine: Engine) -> Iterator[Finding]:
+def _seen(look: Callable[[S], Iterable[Finding]], subject: S) -> Iterator[Finding]:
     """A look that fails is a problem like any other, and does not stop the next one."""
     try:
-        yield from look(engine)
+        yield from look(subject)
     except MillpondError as error:
         yield problem(str(error), error.advice)
     except OSError as error:
         yield problem(f"cannot look: {error}", "run this as root")
 
 
-def _mended(check: Check, engine: Engine) -> list[Finding]:
+def _mended(check: Check[S], subject: S) -> list[Finding]:
     """What came of each mending, and what there is to see after it."""
-    found = _looked(check, engine)
+    found = _looked(check, subject)
     results = {each.what: _mend(each) for each in found if each.mend}
     if not results:
         return found
     failed = {what for what, each in results.items() if each.level is not Level.MENDED}
-    after = [each for each in _looked(check, engine) if each.what not in failed]
+    after = [each for each in _looked(check, subject) if each.what not in failed]
     return [*results.values(), *after]
 
 

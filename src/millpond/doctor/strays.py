@@ -54,7 +54,8 @@ def volumes(engine: Engine) -> Iterator[Finding]:
 def directories(engine: Engine) -> Iterator[Finding]:
     where = engine.settings.instances_path
     named = [path for path in sorted(where.glob("*-*")) if _DIRECTORY.fullmatch(path.name)]
-    known = {*(server.id for server in engine.records.all()), *engine.domains.names().values()}
+    ours = (server.id for server in engine.commons.records.all())  # other hosts may be here, too
+    known = {*ours, *engine.domains.names().values()}
     left = [path.name for path in named if path.name not in known and _holds_a_log_only(path)]
     if left:
         yield warning(

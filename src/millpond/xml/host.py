@@ -1,4 +1,4 @@
-"""What we read of a host's <capabilities>."""
+"""What we read of a host's <capabilities> and <domainCapabilities>."""
 
 from dataclasses import dataclass
 
@@ -12,6 +12,23 @@ class SecurityModelXml(Element, tag="secmodel"):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GuestXml(Element, tag="guest"):
+    arch: str = at("arch/@name")
+
+
+@dataclass(frozen=True, kw_only=True)
 class CapabilitiesXml(Element, tag="capabilities"):
     arch: str = at("host/cpu/arch")
+    uuid: str | None = at("host/uuid", default=None)
     security: tuple[SecurityModelXml, ...] = at("host/secmodel", default=())
+    guests: tuple[GuestXml, ...] = at("guest", default=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueXml(Element, tag="value"):
+    text: str = at(".")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DomainCapabilitiesXml(Element, tag="domainCapabilities"):
+    disk_buses: tuple[ValueXml, ...] = at("devices/disk/enum[@name='bus']/value", default=())

@@ -1,0 +1,93 @@
+"""Placement: every host reported, and for each server what its record says (--placement)."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from millpond.doctor.finding import Finding, ok, problem, warning
+from millpond.doctor.wording import counted
+from millpond.errors import NoRoom, NotReported
+from millpond.fleet import Fleet
+from millpond.model.names import ServerId
+from millpond.scheduling.consistency import Consistency, Difference
+from millpond.scheduling.consistency import Finding as Differing
+from millpond.scheduling.values import Allocations
+
+_MEND = "'millpond doctor --placement --mend'"
+
+_WORDS = {
+    Difference.MISSING: "server {name!r} takes nothing in Placement",
+    Difference.DIFFERENT: "server {name!r} takes something else in Placement than its record says",
+    Difference.ORPHAN: "Placement counts for {id}, which is no server any more",
+    Difference.DEAD_PROVIDER: "server {name!r} is where Placement knows no host or pool",
+    Difference.FOREIGN: "{id}, which is somebody else's, takes something of a host of Millpond's",
+}
+_DO = {
+    Difference.DEAD_PROVIDER: "'millpond host list --refresh' reports it; then look again",
+    Difference.FOREIGN: "see who it is: Millpond leaves it alone",
+}
+
+
+def hosts(fleet: Fleet) -> Iterator[Finding]:
+    """Before servers: what they take is of hosts that Placement knows."""
+    if not fleet.schedules:
+        yield ok("Placement is not used: there is one host, and hosts are not filtered")
+        return
+    missing = fleet.placing.unreported()
+    if missing:
+        yield problem(
+            f"Placement has not been told of {', '.join(missing)} as configured",
+            f"'millpond host list --refresh', or {_MEND}, tells it",
+            partial(_report, fleet),
+        )
+    else:
+        yield ok("Placement knows every host")
+
+
+def servers(fleet: Fleet) -> Iterator[Finding]:
+    if not fleet.schedules:
+        return
+    consistency = Consistency(fleet.placing.placement)
+    known = {uuid for uuids in fleet.placing.providers().values() for uuid in uuids}
+    expected = dict(_expected(fleet))
+    found = [each for each in consistency.examine(expected, known) if _still_holds(fleet, each)]
+    for each in found:
+        yield _described(fleet, consistency, each)
+    if not found:
+        yield ok(f"Placement has what the records say of {counted(len(expected), 'server')}")
+
+
+def _expected(fleet: Fleet) -> Iterator[tuple[str, Allocations]]:
+    for server in fleet.records.all():
+        if server.host in fleet.engines:
+            try:
+                yield server.id, fleet.placing.allocations_of(server)
+            except NotReported:  # which the check before this one has found
+                continue
+
+
+def _still_holds(fleet: Fleet, differing: Differing) -> bool:
+    """Not of a server that was made or deleted meanwhile, or is in the middle of something."""
+    server = fleet.records.find(ServerId(differing.consumer))
+    if server is None:
+        return differing.difference in (Difference.ORPHAN, Difference.FOREIGN)
+    return differing.difference is not Difference.ORPHAN and server.operation is None
+
+
+def _described(fleet: Fleet, consistency: Consistency, differing: Differing) -> Finding:
+    server = fleet.records.find(ServerId(differing.consumer))
+    name = server.name if server else differing.consumer
+    what = _WORDS[differing.difference].format(name=name, id=differing.consumer)
+    if not differing.difference.can_be_healed:
+        return warning(what, _DO[differing.difference])
+    return problem(what, f"{_MEND} puts it right", partial(_heal, fleet, consistency, differing))
+
+
+def _report(fleet: Fleet) -> str:
+    fleet.placing.report()
+    return "it was told"
+
+
+def _heal(fleet: Fleet, consistency: Consistency, differing: Differing) -> str:
+    if _still_holds(fleet, differing) and consistency.heal([differing]):
+        return "it was put right"
+    raise NoRoom("Placement has less than it takes, or has changed meanwhile")
