@@ -163,8 +163,9 @@ class MillpondDriver(LibvirtDriver):
     def check_can_live_migrate_destination(
         self, context: Any, instance: Any, *args: Any, **kw: Any
     ) -> Any:
+        """After MigrationPreCheckError Nova would ask the other hosts, and not say why none will."""
         if InstanceRecords(instance).all():
-            raise exception.MigrationPreCheckError(reason=_NOT_YET)
+            raise exception.NoValidHost(reason=_NOT_YET)
         return super().check_can_live_migrate_destination(context, instance, *args, **kw)
 
     def _cleanup(self, context: Any, instance: Any, *args: Any, **kwargs: Any) -> None:
