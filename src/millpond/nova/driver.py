@@ -163,7 +163,7 @@ class MillpondDriver(LibvirtDriver):
     def check_can_live_migrate_destination(
         self, context: Any, instance: Any, *args: Any, **kw: Any
     ) -> Any:
-        """After MigrationPreCheckError Nova would ask the other hosts, and not say why none will."""
+        """After MigrationPreCheckError Nova would ask other hosts, and not say why none will."""
         if InstanceRecords(instance).all():
             raise exception.NoValidHost(reason=_NOT_YET)
         return super().check_can_live_migrate_destination(context, instance, *args, **kw)
