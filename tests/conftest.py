@@ -9,7 +9,12 @@ import pytest
 # What a shell starts in the background ignores it, and so would all that we start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-pytest_plugins = ["tests.support.fixtures", "tests.support.refusals", "tests.support.results"]
+pytest_plugins = [
+    "tests.support.fixtures",
+    "tests.support.grove",
+    "tests.support.refusals",
+    "tests.support.results",
+]
 
 GOLDEN = Path(__file__).parent / "golden"
 

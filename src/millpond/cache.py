@@ -1,5 +1,6 @@
 """The parts of a host's image cache: the wiring, once, for every program."""
 
+import logging
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -11,7 +12,12 @@ from pathlib import Path
 from millpond.backends.rbd_storage import RbdStorage, is_complete
 from millpond.compute.template_uses import TemplateUses
 from millpond.config import HANDLERS, Settings
-from millpond.errors import ImageNotFound, TemplateNotFound
+from millpond.errors import (
+    ImageNotFound,
+    PoolNotFound,
+    PoolOfAnotherType,
+    TemplateNotFound,
+)
 from millpond.images.source import Library
 from millpond.model.cloud import LinkAccess
 from millpond.model.formats import Backend, DiskFormat
@@ -22,6 +28,7 @@ from millpond.model.template import Template
 from millpond.model.volume import Volume
 from millpond.records.journal import Watch
 from millpond.records.records import Records
+from millpond.storage.host_files import HostFiles
 from millpond.storage.pools import Pools
 from millpond.system.iscsi import initiator_name
 from millpond.templates.blank import BlankTemplates
@@ -31,10 +38,14 @@ from millpond.templates.marks import Marks
 from millpond.templates.plugins import find_handler
 from millpond.templates.publication import Publication
 from millpond.templates.scrub import Scrub
-from millpond.templates.store import TemplateStore
+from millpond.templates.store import TemplateStore, file_store, volume_store
 from millpond.templates.verdicts import Rules, Verdict
 
+LOG = logging.getLogger(__name__)
+
 LINKING = "volume-based-linking"
+DOWNLOADING = "downloading"
+_NOT_LINKED = "the files of the host cannot be opened here"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +62,23 @@ class Cache:
     watch: Watch
     reader: Callable[[], int]
     """QEMU's user."""
+    files: HostFiles
+    beside: Path
+    """Where things lie here that belong beside the pool of a host whose files are not here."""
 
     @cached_property
     def store(self) -> TemplateStore:
-        legacy = not self.settings.libvirt.selection.images_type.pools_only
-        return TemplateStore(self.pools.base, adopts=legacy)
+        base = self.pools.base
+        if self.files.are_here(base.name):
+            legacy = not self.settings.libvirt.selection.images_type.pools_only
+            return file_store(base, adopts=legacy)
+        return volume_store(base, self.pools.records, self.beside)
 
     @cached_property
     def templates(self) -> BaseTemplateImagehandler:
+        if self.store.shelf.uploads and issubclass(self._handler, find_handler(HANDLERS, LINKING)):
+            LOG.warning("images are not linked: %s", _NOT_LINKED)
+            return find_handler(HANDLERS, DOWNLOADING)(self._workshop)
         return self._handler(self._workshop)
 
     @cached_property
@@ -165,8 +185,19 @@ class Cache:
         access = self._ceph()
         return bool(access and is_complete(access, name))
 
+    def opened_store(self) -> TemplateStore | None:
+        """The templates as they are; None where there is no base pool yet, or another one of its
+        name, which doctor tells of. No pool is made."""
+        try:
+            self.pools.opened(self.pools.plan.base.name)
+        except (PoolNotFound, PoolOfAnotherType):
+            return None
+        return self.store
+
     def outlook(self, image: Image, format: DiskFormat) -> Outlook:
         """How a template would be prepared."""
+        if self._is_there and self.store.shelf.uploads:
+            return Outlook(not_linked=_NOT_LINKED)
         return self._handler.outlook(self.images, self._link_access(), image, format)
 
     def users(self, template: str) -> tuple[str, ...]:
@@ -256,4 +287,4 @@ class Cache:
 
     @property
     def _is_there(self) -> bool:
-        return Path(self.pools.plan.base.path).is_dir()
+        return Path(self.pools.plan.base.path).is_dir() or self.beside.is_dir()

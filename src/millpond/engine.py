@@ -17,12 +17,13 @@ from millpond.commons import Commons
 from millpond.compute import image_types, space, virtualization
 from millpond.compute.block_jobs import BlockJobs
 from millpond.compute.claims import Claims, Unclaimed
+from millpond.compute.consoles import ConsoleFiles, Consoles, ConsoleVolumes
 from millpond.compute.domains import Domains
 from millpond.compute.host import Host
 from millpond.compute.single_disks import SingleDisks
 from millpond.compute.template_uses import TemplateUses
 from millpond.config import LOCAL, Settings, VirtTypeOption
-from millpond.errors import PoolNotFound
+from millpond.errors import NeedsHostFiles, PoolNotFound
 from millpond.images.catalogue import Catalogue
 from millpond.images.source import Library
 from millpond.model.formats import Backend, ImageFormat
@@ -33,6 +34,7 @@ from millpond.records.journal import Watch, unwatched
 from millpond.records.of_host import RecordsOfHost
 from millpond.records.records import Records
 from millpond.storage.ensure import PoolWanted
+from millpond.storage.host_files import HostFiles
 from millpond.storage.libvirt_pool import LibvirtPool
 from millpond.storage.pool import Pool, PoolType
 from millpond.storage.pools import PoolPlan, Pools
@@ -87,6 +89,21 @@ class Engine:
         return Pools(self.libvirtd, self.pool_plan, self._locks)
 
     @cached_property
+    def files(self) -> HostFiles:
+        return HostFiles(self.pools.opened, self.pool_plan.base.name)
+
+    @property
+    def files_are_here(self) -> bool:
+        """Of the host: those of the base pool answer for all that lie in no pool."""
+        return self.files.are_here(self.pools.base.name)
+
+    @cached_property
+    def consoles(self) -> Consoles:
+        if self.files_are_here:
+            return ConsoleFiles(self.settings.instances_path)
+        return ConsoleVolumes(lambda: self.pools.consoles)
+
+    @cached_property
     def pool_plan(self) -> PoolPlan:
         pools = self.settings.libvirt.pools
         return PoolPlan(
@@ -137,6 +154,8 @@ class Engine:
             cluster=self.rbd_storage if self.settings.libvirt.rbd else None,
             watch=self._watch,
             reader=self._qemu_uid,
+            files=self.files,
+            beside=self.settings.state_path / "hosts" / self.name / "templates",
         )
 
     def _qemu_uid(self) -> int:
@@ -152,24 +171,30 @@ class Engine:
             layout=self.nova_layout(),
             find_links=lambda: self.cache.links_by_name(),
             pools_only=self.settings.libvirt.selection.images_type.pools_only,
+            files_are_here=lambda: self.files_are_here,
         )
 
     @cached_property
     def rbd_storage(self) -> RbdStorage:
         name = self.settings.libvirt.pools.rbd
-        return RbdStorage(self.pools, name, self._locks, lambda: self.records.owner)
+        owner, can_open = lambda: self.records.owner, self.files.can_open
+        return RbdStorage(self.pools, name, self._locks, owner, can_open)
 
     @cached_property
     def host(self) -> Host:
         """The local host. Its pools are looked at, and made where they are missing."""
-        lvm, linked = self.settings.libvirt.pools.lvm, self.cache.linked
+        own_pools = {Backend.LVM: self.settings.libvirt.pools.lvm}
         backends: dict[Backend, ImageBackend] = {
-            Backend.RAW: LibvirtStorage(Backend.RAW, self.pools, linked=linked),
-            Backend.QCOW2: LibvirtStorage(Backend.QCOW2, self.pools, linked=linked),
-            Backend.PLOOP: LibvirtStorage(Backend.PLOOP, self.pools, linked=linked),
-            Backend.LVM: LibvirtStorage(Backend.LVM, self.pools, pool=lvm, linked=linked),
-            Backend.RBD: self.rbd_storage,
+            each: LibvirtStorage(
+                each,
+                self.pools,
+                pool=own_pools.get(each, ""),
+                can_open=self.files.can_open,
+                linked=self.cache.linked,
+            )
+            for each in (Backend.RAW, Backend.QCOW2, Backend.PLOOP, Backend.LVM)
         }
+        backends[Backend.RBD] = self.rbd_storage
         return Host(
             name=self.name,
             domains=self.domains,
@@ -185,7 +210,7 @@ class Engine:
             backends=backends,
             legacy=self.legacy_storage,
             choose_virt_type=self._virt_type,
-            instances=self.settings.instances_path,
+            consoles=self.consoles,
             starts=Slots(self._locks, "start", max(1, (os.cpu_count() or 1) - 1)),
             watch=self._watch,
         )
@@ -245,6 +270,13 @@ class Engine:
             volumes=self._pools_of_nova(open_pool) if open_pool else {},
         )
 
+    def legacy_layout(self) -> NovaLayout:
+        """With the disks in pools that Nova has given names like ours."""
+        if not self.files_are_here:
+            what, reason = "finding disks in Nova's legacy layout", "they lie in no pool"
+            raise NeedsHostFiles(what, reason, str(self.settings.instances_path))
+        return self.nova_layout(self.refreshed_pool)
+
     def refreshed_pool(self, name: str) -> Pool:
         """With what was put there behind libvirt's back."""
         pool = self.pools.named(name)
@@ -294,4 +326,4 @@ class Engine:
         wanted = self.settings.libvirt.virt_type
         if wanted in (VirtTypeOption.KVM, VirtTypeOption.QEMU):
             return VirtType(wanted.value)
-        return virtualization.choose(self.libvirtd)
+        return virtualization.choose(self.libvirtd, files_are_here=self.files_are_here)

@@ -415,8 +415,11 @@ class HostProblem(MillpondError):
 class HostUnreachable(HostProblem):
     uri: str
     reason: str
+    advised: str = (
+        "start libvirtd ('systemctl start libvirtd', or 'make setup' where there is no systemd)"
+    )
     message = "cannot reach libvirt at {self.uri}: {self.reason}"
-    hint = "start libvirtd ('systemctl start libvirtd', or 'make setup' where there is no systemd)"
+    hint = "{self.advised}"
 
 
 @dataclass(eq=False)
@@ -439,6 +442,15 @@ class ConnectionLost(HostProblem):
     doing: str
     message = "the connection to libvirt at {self.uri} was lost while {self.doing}"
     hint = "try again; 'millpond doctor' shows what was left in the middle"
+
+
+@dataclass(eq=False)
+class TransferIncomplete(HostProblem):
+    volume: str
+    length: int
+    expected: int
+    message = "only {self.length} of {self.expected} bytes came of volume {self.volume}"
+    hint = "try again; if it stays so, look into libvirtd's log on the host"
 
 
 @dataclass(eq=False)

@@ -16,7 +16,9 @@ _CONTEXT.set_forkserver_preload(
     [
         __name__,
         "millpond.engine",
+        "millpond.fleet",
         "millpond.images.glance",
+        "millpond.scheduling.embedded",
         "millpond.templates.linking",
         "tests.support.killer",
     ]

@@ -11,6 +11,7 @@ import pytest
 from millpond.backends.growth import GROWTHS, Growth, Way
 from millpond.backends.libvirt_storage import LibvirtStorage
 from millpond.compute import resize
+from millpond.compute.claims import Unclaimed
 from millpond.compute.recover import recover
 from millpond.errors import LibvirtFailed, NoSpace
 from millpond.model.formats import Backend, DiskFormat
@@ -155,7 +156,11 @@ class Off:
 def host_of(pool: PoolThatDies, records: FileRecords) -> Any:
     backend = LibvirtStorage(Backend.LVM, Pools(pool), can_open=lambda _path, _how: False)
     return SimpleNamespace(
-        domains=Off(), records=records, storage_of=lambda _disk: backend, watch=unwatched
+        domains=Off(),
+        records=records,
+        claims=Unclaimed(),
+        storage_of=lambda _disk: backend,
+        watch=unwatched,
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from millpond.storage.memory_pool import MemoryPool
 from millpond.system.files import own_space
 from millpond.templates.marks import Marks
-from millpond.templates.store import TemplateStore
+from millpond.templates.store import file_store
 
 MONTH = timedelta(days=30)
 
@@ -18,7 +18,7 @@ MONTH = timedelta(days=30)
 def store(tmp_path):
     pool = MemoryPool("base")
     pool.path = str(tmp_path / "_base")
-    return TemplateStore(pool)
+    return file_store(pool)
 
 
 def host(store, owner="here", lease=MONTH):

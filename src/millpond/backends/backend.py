@@ -67,9 +67,18 @@ class ImageBackend(Protocol):
         it was frozen, and callers freeze it first."""
         ...
 
+    def extracts_beside(self, disk: Disk) -> bool:
+        """Whether, while it is extracted, something lies beside it that tidy() removes."""
+        ...
+
+    def tidy(self, disk: Disk) -> None:
+        """Remove what an extraction that was interrupted left beside it."""
+        ...
+
     def merge(self, disk: Disk, above: Layer) -> None:
         """Write into the disk what an overlay above it holds; no server runs on either. The
-        overlay stays as it is, so that this can be done again if it is interrupted."""
+        overlay stays as it is, so that this can be done again if it is interrupted. Raises
+        NeedsHostFiles, and then it can be done by a server that runs."""
         ...
 
     def exists(self, disk: Disk) -> bool: ...

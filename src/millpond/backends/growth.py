@@ -18,8 +18,8 @@ from millpond.model.volume import Volume, VolumeSpec
 from millpond.storage.pool import Pool
 from millpond.system import files, lvm, qemu_img
 
-CanOpen = Callable[[str, int], bool]
-"""Whether a path of the host can be opened here, for reading or for writing."""
+CanOpen = Callable[[Volume, int], bool]
+"""Whether a volume of the host can be opened here, for reading or for writing."""
 
 
 class Way(StrEnum):
@@ -90,7 +90,7 @@ class _OfOneDisk:
         return self._pool.get(self._disk.volume)
 
     def _refuse_unless_open(self, volume: Volume) -> None:
-        if not self._can_open(volume.path, os.W_OK):
+        if not self._can_open(volume, os.W_OK):
             reason = f"libvirt cannot do it in pool {volume.pool}"
             raise NeedsHostFiles(f"growing volume {volume.name}", reason, volume.path)
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from millpond.backends import own_format
+from millpond.backends import extraction, own_format
 from millpond.backends.backend import DiskWanted, PoolsOf
 from millpond.backends.growth import GROWTHS, CanOpen, Growth, Way
 from millpond.errors import DiskTooSmall, NeedsHostFiles, VolumeNotFound
@@ -19,6 +19,7 @@ from millpond.model.server import Disk
 from millpond.model.sizes import enough_for, format_size
 from millpond.model.template import Template
 from millpond.model.volume import Backing, Volume, VolumeSpec
+from millpond.storage import host_files
 from millpond.storage.pool import Pool
 from millpond.system import files, qemu_img
 
@@ -41,7 +42,7 @@ class LibvirtStorage:
         pools: PoolsOf,
         *,
         pool: str = "",
-        can_open: CanOpen = files.can_open,
+        can_open: CanOpen = host_files.can_open,
         linked: FindLinked = unlinked,
     ) -> None:
         self._backend = backend
@@ -98,8 +99,8 @@ class LibvirtStorage:
     def mend(self, disk: Disk) -> None:
         if not disk.format.stays_open:
             return
-        path = self._pools.named(disk.pool).get(disk.volume).path
-        if self._can_open(path, os.W_OK) and own_format.close(Path(path), disk.format):
+        volume = self._pools.named(disk.pool).get(disk.volume)
+        if self._can_open(volume, os.W_OK) and own_format.close(Path(volume.path), disk.format):
             LOG.info("mended %s/%s, which a crash had left open", disk.pool, disk.volume)
 
     def chain(self, disk: Disk) -> Chain:
@@ -115,11 +116,31 @@ class LibvirtStorage:
     def extract(self, disk: Disk, target: Path, format: DiskFormat, *, compress: bool) -> None:
         """By qemu-img with every layer stated: createXMLFrom would take a raw disk for what its
         first bytes say, and a guest writes those (trap 2)."""
-        qemu_img.extract(self._layers(disk), target, format, compress=compress)
+        if self._is_here(disk):
+            qemu_img.extract(self._layers(disk), target, format, compress=compress)
+            return
+        pool = self._pools.named(disk.pool)
+        if disk.overlay and disk.template and self._linked(disk.template.volume):
+            path = pool.get(disk.volume).path
+            reason = "libvirt does not know what its template is linked to"
+            raise NeedsHostFiles(f"a snapshot of {disk.role}", reason, path)
+        try:
+            extraction.extract(pool, disk, target, format, compress=compress)
+        finally:
+            extraction.tidy(pool, disk)
+
+    def extracts_beside(self, disk: Disk) -> bool:
+        return extraction.is_beside(disk) and not self._is_here(disk)
+
+    def tidy(self, disk: Disk) -> None:
+        extraction.tidy(self._pools.named(disk.pool), disk)
 
     def merge(self, disk: Disk, above: Layer) -> None:
-        layers = (above, *self._layers(disk))
         volume = self._pools.named(disk.pool).get(disk.volume)
+        if not self._is_here(disk):
+            reason = "libvirt merges only disks of a server that runs"
+            raise NeedsHostFiles(f"writing an overlay into {disk.role}", reason, volume.path)
+        layers = (above, *self._layers(disk))
         with own_format.room_for(volume, disk.size):
             own_format.merge(Path(volume.path), layers)
         LOG.info("wrote what lay above it into %s/%s", disk.pool, disk.volume)
@@ -131,12 +152,16 @@ class LibvirtStorage:
         pool = self._pools.named(disk.pool)
         if way := _way_by_copy(disk, pool):
             self.growth(disk, way).abandon()
+        extraction.tidy(pool, disk)
         with suppress(VolumeNotFound):
             pool.delete(disk.volume)
 
+    def _is_here(self, disk: Disk) -> bool:
+        return self._can_open(self._pools.named(disk.pool).get(disk.volume), os.R_OK)
+
     def _way(self, disk: Disk, pool: Pool) -> Way:
         by_copy = _way_by_copy(disk, pool)
-        if by_copy is Way.REMADE and self._can_open(pool.get(disk.volume).path, os.W_OK):
+        if by_copy is Way.REMADE and self._can_open(pool.get(disk.volume), os.W_OK):
             return Way.EXTENDED
         return by_copy or Way.RESIZED
 
@@ -193,7 +218,7 @@ class LibvirtStorage:
     def _pour(self, disk: Disk, source: Layer, why_not_libvirt: str) -> None:
         """By qemu-img, which is told what everything is."""
         volume = self._pools.named(disk.pool).create(spec_of(disk))
-        if not self._can_open(volume.path, os.W_OK):
+        if not self._can_open(volume, os.W_OK):
             raise NeedsHostFiles(f"filling volume {volume.name}", why_not_libvirt, volume.path)
         with own_format.room_for(volume, disk.size):
             qemu_img.fill(_opened(volume, disk.format), [source])
@@ -222,8 +247,8 @@ class LibvirtStorage:
         raise NeedsHostFiles(f"a {disk.format} disk", "libvirt cannot make one", volume.path)
 
     def _can_fill(self, volume: Volume, base: Volume | None) -> bool:
-        readable = base is None or self._can_open(base.path, os.R_OK)
-        return readable and self._can_open(volume.path, os.W_OK)
+        readable = base is None or self._can_open(base, os.R_OK)
+        return readable and self._can_open(volume, os.W_OK)
 
 
 def _refuse_too_small(disk: Disk, template: Template) -> None:

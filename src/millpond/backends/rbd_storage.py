@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from millpond.backends.backend import PoolsOf
+from millpond.backends.growth import CanOpen
 from millpond.backends.libvirt_storage import LibvirtStorage, spec_of
 from millpond.errors import MillpondError, NeedsHostFiles, VolumeExists
 from millpond.model.formats import Backend, DiskFormat
@@ -15,6 +16,7 @@ from millpond.model.layer import CephAccess, Chain, FileSource, Layer, RbdSource
 from millpond.model.server import Disk
 from millpond.model.template import Template
 from millpond.model.volume import Volume, VolumeSpec
+from millpond.storage import host_files
 from millpond.storage.pool import Pool
 from millpond.system import qemu_img, rbd
 from millpond.system.locks import Locks
@@ -35,9 +37,16 @@ def is_complete(access: CephAccess, template: str) -> bool:
 
 
 class RbdStorage(LibvirtStorage):
-    def __init__(self, pools: PoolsOf, pool: str, locks: Locks, owner: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        pools: PoolsOf,
+        pool: str,
+        locks: Locks,
+        owner: Callable[[], str],
+        can_open: CanOpen = host_files.can_open,
+    ) -> None:
         """``owner`` tells this state directory from others that share the pool."""
-        super().__init__(Backend.RBD, pools, pool=pool)
+        super().__init__(Backend.RBD, pools, pool=pool, can_open=can_open)
         self._locks = locks
         self._owner = owner
 
@@ -70,6 +79,9 @@ class RbdStorage(LibvirtStorage):
 
     def _frozen(self, disk: Disk) -> RbdSource:
         return _image(self._pools.named(disk.pool), disk.volume, FROZEN)
+
+    def _is_here(self, disk: Disk) -> bool:
+        return True  # as much as anywhere: the cluster is asked, and not the host
 
     def _layers(self, disk: Disk) -> Chain:
         return (Layer(source=self._frozen(disk), format=disk.format),)
@@ -166,11 +178,11 @@ class RbdStorage(LibvirtStorage):
                     _remove(pool, volume.name)
 
     def _opened_base(self, pool: Pool, template: Template) -> Layer:
-        path = self._pools.base.get(template.volume).path
-        if not self._can_open(path, os.R_OK):
+        base = self._pools.base.get(template.volume)
+        if not self._can_open(base, os.R_OK):
             what = f"bringing template {template.volume} into pool {pool.name}"
-            raise NeedsHostFiles(what, "libvirt takes no uploads there", path)
-        return Layer(source=FileSource(path=path), format=template.format)
+            raise NeedsHostFiles(what, "libvirt takes no uploads there", base.path)
+        return Layer(source=FileSource(path=base.path), format=template.format)
 
     def _import(self, pool: Pool, part: str, source: Layer, size: int) -> None:
         pool.create(VolumeSpec(name=part, format=DiskFormat.RAW, capacity=size))

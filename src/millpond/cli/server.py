@@ -9,10 +9,9 @@ import typer
 from millpond.cli import console as terminal
 from millpond.cli.complaint import complain
 from millpond.cli.output import as_json, details, table
-from millpond.compute import data_disks, directory, power
+from millpond.compute import data_disks, power
 from millpond.compute import delete as deleting
 from millpond.compute import resize as growth
-from millpond.engine import Engine
 from millpond.errors import NoConsole
 from millpond.fleet import Fleet
 from millpond.model.server import DirectBoot, Disk, Server
@@ -64,7 +63,7 @@ def console(
     """Open the server's serial console (leave with Ctrl-]), or print its log."""
     engine, found = Fleet.load(ctx.obj.config_files).find(server)
     if log:
-        _print_log(engine, found)
+        sys.stdout.buffer.write(engine.consoles.read(found.id, found.name))
         return
     if engine.domains.state(found.id) != "running":
         raise NoConsole(found.name, "it is not running")
@@ -215,12 +214,3 @@ def _disk_line(disk: Disk) -> str:
         return line
     how = "standing on" if disk.overlay else "made from"
     return f"{line}, {how} {disk.template.pool}/{disk.template.volume} ({disk.template.format})"
-
-
-def _print_log(engine: Engine, server: Server) -> None:
-    path = directory.console_log(engine.settings.instances_path, server.id)
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise NoConsole(server.name, f"its log {path}: {error.strerror}") from error
-    sys.stdout.buffer.write(content)

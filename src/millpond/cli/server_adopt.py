@@ -28,8 +28,8 @@ def adopt(
     engine = fleet.engine(host)
     if not yes:
         _ask()
-    layout = engine.nova_layout(engine.refreshed_pool)
-    show_server(fleet, take_over(engine.host, layout, ServerId(server)), json)
+    adopted = take_over(engine.host, engine.legacy_layout(), ServerId(server))
+    show_server(fleet, adopted, json)
 
 
 def _ask() -> None:

@@ -1,14 +1,18 @@
 """millpond transition …"""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from millpond.backends.legacy.disk import LegacyDisk
+from millpond.cli.complaint import complain
 from millpond.cli.hosts import Hosts
 from millpond.cli.output import as_json, details
 from millpond.compute.transition import LegacyStatus
 from millpond.compute.transition import status as find_status
+from millpond.engine import Engine
+from millpond.errors import NeedsHostFiles
 from millpond.fleet import Fleet
 from millpond.model.sizes import format_size
 
@@ -27,13 +31,8 @@ def status(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List servers whose disks Nova laid out, each with its disks and what is in the way."""
-    found = [
-        each
-        for engine in Fleet.load(ctx.obj.config_files).chosen(host)
-        for each in find_status(
-            engine.nova_layout(engine.refreshed_pool), engine.records, engine.domains
-        )
-    ]
+    engines = Fleet.load(ctx.obj.config_files).chosen(host)
+    found = [each for engine in engines for each in _found(engine, asked_for=bool(host))]
     if json:
         print(as_json(found))
         return
@@ -43,6 +42,18 @@ def status(
         details(_lines(each))
     if not found:
         print("no server has disks in Nova's legacy layout")
+
+
+def _found(engine: Engine, *, asked_for: bool) -> Sequence[LegacyStatus]:
+    """A host where it cannot be told is passed over, unless somebody asked for it."""
+    try:
+        layout = engine.legacy_layout()
+    except NeedsHostFiles as error:
+        if asked_for:
+            raise
+        complain(error)
+        return ()
+    return find_status(layout, engine.records, engine.domains)
 
 
 def _lines(server: LegacyStatus) -> list[tuple[str, str]]:

@@ -71,11 +71,11 @@ class Domains:
         with self._find(id, "reading the description") as domain:
             return DomainXml.from_xml(domain.XMLDesc(flags)) if domain else None
 
-    def start(self, id: ServerId) -> None:
+    def start(self, id: ServerId, *, paused: bool = False) -> None:
         """A domain that runs already is no error."""
         with self._get(id, "starting", slow=True) as domain:
             if not domain.isActive():
-                domain.create()
+                domain.createWithFlags(libvirtd.START_PAUSED if paused else 0)
 
     def shutdown(self, id: ServerId) -> None:
         """Ask the guest to power itself off."""

@@ -15,6 +15,7 @@ from millpond.compute.power import ON
 from millpond.compute.resize import disk_of
 from millpond.errors import (
     Busy,
+    NeedsHostFiles,
     NotWrittenBack,
     StillNeeded,
     VolumeExists,
@@ -32,6 +33,7 @@ from millpond.system import files
 from millpond.xml.domain import BackingStoreXml, DiskXml, DomainXml, SourceXml
 
 ROOT = "disk"
+STILL = "still"
 _POLL = 0.1
 
 Details = Mapping[str, str]
@@ -56,7 +58,8 @@ class Freezing(Protocol):
 
 
 def details_of(host: Host, server: Server) -> Details | None:
-    """How the disk is to be frozen, for the journal; None if nobody writes to it anyway."""
+    """How the disk is to be frozen, for the journal; None if nobody writes to it anyway, and
+    nothing is left of an extraction that was interrupted."""
     disk = disk_of(server, ROOT)
     storage = host.storage_of(disk)
     storage.exists(disk)  # a pool that cannot be used is an error before anything is begun
@@ -64,7 +67,7 @@ def details_of(host: Host, server: Server) -> Details | None:
         return {}
     state = host.domains.state(server.id)
     if state not in ON:
-        return None
+        return {STILL: "yes"} if storage.extracts_beside(disk) else None
     pool, volume = host.pools.for_role(ROOT), overlay_name(volume_name(server.id, ROOT))
     if pool.find(volume):  # somebody else's, and not to be removed with what is undone
         raise VolumeExists(pool.name, volume)
@@ -72,6 +75,8 @@ def details_of(host: Host, server: Server) -> Details | None:
 
 
 def freezing(host: Host, details: Details) -> Freezing:
+    if STILL in details:
+        return ByNobody()
     return ByOverlay(host, details) if "volume" in details else ByItsPool(host)
 
 
@@ -85,6 +90,15 @@ def forget(host: Host, disk: Disk) -> None:
 def forget_overlay(host: Host, overlay: VolumeSource) -> None:
     """Of a server that goes: with what it wrote there."""
     _delete(host.pools.named(overlay.pool), overlay.volume)
+
+
+class ByNobody:
+    """The server is off."""
+
+    def prepare(self, server: Server) -> None:
+        """It needs nothing."""
+
+    freeze = thaw = restore = tidy = prepare
 
 
 class ByItsPool:
@@ -168,11 +182,11 @@ class ByOverlay:
         _delete(self._volumes(), self._volume)
 
     def _lead_back(self, server: Server) -> None:
-        begun = False
+        begun = woken = False
         while found := self._standing(server):
             running, top = found
             if not running:
-                self._merge(server, top)
+                woken = self._is_woken_to_merge(server, top)
             elif top.job is None:
                 if begun:
                     raise NotWrittenBack(top.target)
@@ -184,6 +198,8 @@ class ByOverlay:
                 self._pivot(server, top)
             else:
                 time.sleep(_POLL)
+        if woken:
+            self._host.domains.power_off(server.id)
 
     def _standing(self, server: Server) -> tuple[bool, DiskXml] | None:
         """Whether the domain runs, and its disk; None if the overlay is not the top of that."""
@@ -204,11 +220,18 @@ class ByOverlay:
         with domains.unless_off(server.id), domains.holding_still(server.id):
             self._host.block_jobs.pivot(server.id, top.target)
 
-    def _merge(self, server: Server, top: DiskXml) -> None:
+    def _is_woken_to_merge(self, server: Server, top: DiskXml) -> bool:
+        """Libvirt merges only disks of a domain that runs: paused from its very beginning, its
+        guest does nothing."""
         disk = disk_of(server, ROOT)
         overlay = Layer(source=FileSource(path=_path(top)), format=DiskFormat.QCOW2)
-        self._host.storage_of(disk).merge(disk, overlay)
+        try:
+            self._host.storage_of(disk).merge(disk, overlay)
+        except NeedsHostFiles:
+            self._host.domains.start(server.id, paused=True)
+            return True
         spawn.define(self._host, server)
+        return False
 
     def _described(self, server: Server, *, defined: bool = False) -> DomainXml:
         if found := self._host.domains.description(server.id, defined=defined):

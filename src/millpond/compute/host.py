@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from millpond.backends.backend import ImageBackend, PoolsOf
 from millpond.backends.selection import Selection
 from millpond.compute.block_jobs import BlockJobs
 from millpond.compute.claims import Claims
+from millpond.compute.consoles import Consoles
 from millpond.compute.domains import Domains
 from millpond.errors import Unsupported
 from millpond.images.source import ImageSource
@@ -38,8 +38,7 @@ class Host:
     """Of disks that lie in no pool (deprecated): they are served, never made."""
     choose_virt_type: Callable[[], VirtType]
     """Asked only when a server is made: finding out costs a call."""
-    instances: Path
-    """A directory for each server: its console's log."""
+    consoles: Consoles
     starts: Slots
     """How many guests may be starting at a time: more only slow each other down, and who looks."""
     watch: Watch = unwatched

@@ -58,7 +58,7 @@ def snapshotting(
     steps = (
         Step("overlay", deed(way.prepare), way.tidy),
         Step("freeze", deed(way.freeze), way.restore),
-        Step("extract", deed(extract)),
+        Step("extract", deed(extract), partial(_tidy, host)),
         Step("thaw", deed(way.thaw)),
         Step("tidy", deed(way.tidy)),
     )
@@ -78,6 +78,11 @@ def _copy(host: Host, server: Server, request: SnapshotRequest, target: Path) ->
     else:
         verb = snapshotting(host, details, extract)
         journal.run(verb, server, ServerJournal(host.records, details), host.watch)
+
+
+def _tidy(host: Host, server: Server) -> None:
+    disk = disk_of(server, ROOT)
+    host.storage_of(disk).tidy(disk)
 
 
 def _properties(intake: Intake, server: Server) -> dict[str, str]:

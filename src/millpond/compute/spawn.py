@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 
-from millpond.compute import directory, disks
+from millpond.compute import disks
 from millpond.compute.domain_xml import domain_xml
 from millpond.compute.host import Host
 from millpond.compute.owner import refuse_foreign_servers
@@ -70,7 +70,7 @@ def release(host: Host, server: Server) -> None:
 
 def define(host: Host, server: Server) -> Server:
     """The domain as the record says, whatever it was before."""
-    log = directory.make(host.instances, server.id)
+    log = host.consoles.make(server.id)
     chains = disks.chains(host, server)
     host.domains.define(domain_xml(settled(server), host.records.owner, log, chains))
     return server
@@ -78,7 +78,7 @@ def define(host: Host, server: Server) -> Server:
 
 def undefine(host: Host, server: Server) -> None:
     host.domains.undefine(server.id)
-    directory.remove(host.instances, server.id)
+    host.consoles.remove(server.id)
 
 
 def power_on(host: Host, server: Server) -> Server:

@@ -34,6 +34,8 @@ class TemplateUses:
     """Templates that are links, by the name of what they lead to in the network."""
     pools_only: bool = False
     """No legacy disk is left, the operator says."""
+    files_are_here: Callable[[], bool] = lambda: True
+    """Of the host. Legacy disks are only looked for as files."""
 
     def promised(self) -> Uses:
         """By our records alone, which name a template before it is fetched."""
@@ -78,7 +80,8 @@ class TemplateUses:
                         yield template, ours[pool, volume.name]
 
     def _of_legacy_disks(self) -> tuple[list[Use], tuple[str, ...]]:
-        servers = [] if self.pools_only else self.layout.servers()
+        looked_for = not self.pools_only and self.files_are_here()
+        servers = self.layout.servers() if looked_for else []
         disks = [disk for server in servers for disk in server.disks]
         used = [(disk.base.volume, f"disk {disk.path}") for disk in disks if disk.base]
         unknown = (

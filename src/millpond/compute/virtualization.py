@@ -45,8 +45,11 @@ def qemu_user(host: Libvirtd) -> QemuUser | None:
     return QemuUser(uid, frozenset({gid, *_groups_of(uid)}))
 
 
-def choose(host: Libvirtd) -> VirtType:
-    """KVM if there is one and QEMU's user can open it (virt_type = auto)."""
+def choose(host: Libvirtd, *, files_are_here: bool) -> VirtType:
+    """KVM if there is one and QEMU's user can open it (virt_type = auto); of a host whose files
+    are not here, by libvirt's word."""
+    if not files_are_here:
+        return VirtType.KVM if host.offers(VirtType.KVM) else VirtType.QEMU
     if not KVM.exists():
         LOG.debug("plain emulation: there is no %s", KVM)
         return VirtType.QEMU

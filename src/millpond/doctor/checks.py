@@ -12,6 +12,7 @@ from millpond.doctor import (
     libvirt_host,
     permissions,
     placement,
+    places,
     pools,
     records,
     servers,
@@ -39,6 +40,8 @@ class Check(Generic[S]):
     looks: tuple[Callable[[S], Iterable[Finding]], ...]
     needs: tuple[str, ...] = ()
     """Checks that must have found no problem, or this one is not made."""
+    skips: Callable[[S], str] = lambda _subject: ""
+    """Why it is not made there; empty if it is."""
     lack: str = ""
     """What is said in place of the checks that need this one, once it has found a problem."""
 
@@ -63,10 +66,15 @@ OF_A_HOST: tuple[Check[Engine], ...] = (
         lack="libvirt or QEMU is too old",
     ),
     Check(name="kvm", looks=(kvm.look,), needs=("versions",)),
-    Check(name="apparmor", looks=(apparmor.look,), needs=("versions",)),
+    Check(name="apparmor", looks=(apparmor.look,), needs=("versions",), skips=places.not_here),
     Check(name="space", looks=(space.look,)),
     Check(name="pools", looks=(pools.look,), needs=("versions",), lack="a pool cannot be used"),
-    Check(name="permissions", looks=(permissions.ways, permissions.bases), needs=("versions",)),
+    Check(
+        name="permissions",
+        looks=(permissions.ways, permissions.bases),
+        needs=("versions",),
+        skips=places.not_here,
+    ),
     Check(name="operations", looks=(servers.interrupted,), needs=("records",)),
     Check(
         name="templates",
@@ -76,8 +84,13 @@ OF_A_HOST: tuple[Check[Engine], ...] = (
     Check(name="domains", looks=(servers.domains, strays.domains), needs=("versions", "records")),
     Check(name="disks", looks=(servers.disks,), needs=("records", "pools")),
     Check(name="volumes", looks=(strays.volumes,), needs=("records", "pools")),
-    Check(name="directories", looks=(strays.directories,), needs=("versions", "records")),
-    Check(name="legacy", looks=(legacy.look,), needs=("records", "pools")),
+    Check(
+        name="directories",
+        looks=(strays.directories,),
+        needs=("versions", "records"),
+        skips=places.not_here,
+    ),
+    Check(name="legacy", looks=(legacy.look,), needs=("records", "pools"), skips=places.not_here),
 )
 
 CHECKS = (*COMMON, *OF_A_HOST)

@@ -63,6 +63,9 @@ def _examined(
             lacking[check.name] = reason
             yield from _not_made([check], reason)
             continue
+        if reason := check.skips(subject):
+            yield from _not_made([check], reason)
+            continue
         found = _mended(check, subject) if mend else _looked(check, subject)
         if check.lack and any(each.level is Level.PROBLEM for each in found):
             lacking[check.name] = check.lack

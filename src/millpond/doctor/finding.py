@@ -12,7 +12,7 @@ class Level(StrEnum):
     OK = "ok"
     MENDED = "mended"
     UNKNOWN = "unknown"
-    """Not looked at, because of a problem with something else."""
+    """Not looked at, because of a problem with something else, or because it is not here."""
     WARNING = "warning"
     PROBLEM = "problem"
 

@@ -7,7 +7,9 @@ from enum import StrEnum
 from millpond.compute.virtualization import KVM, QemuUser, qemu_user
 from millpond.config import VirtTypeOption
 from millpond.doctor.finding import Finding, ok, problem
+from millpond.doctor.places import is_here
 from millpond.engine import Engine
+from millpond.model.server import VirtType
 from millpond.system.libvirtd import Libvirtd
 
 
@@ -20,6 +22,9 @@ class Access(StrEnum):
 
 def look(engine: Engine) -> Iterator[Finding]:
     wanted = engine.settings.libvirt.virt_type
+    if not is_here(engine):
+        yield _by_word(engine.libvirtd, wanted)
+        return
     found = access(engine.libvirtd)
     if found is Access.CLOSED:
         yield closed(engine.libvirtd)
@@ -30,6 +35,17 @@ def look(engine: Engine) -> Iterator[Finding]:
         )
     else:
         yield ok(_usual(found, wanted))
+
+
+def _by_word(host: Libvirtd, wanted: VirtTypeOption) -> Finding:
+    """Of a host whose devices are not here."""
+    offered = host.offers(VirtType.KVM)
+    if wanted is VirtTypeOption.KVM and not offered:
+        return problem(
+            "virt_type = kvm, but libvirt offers no KVM there: servers cannot start",
+            "load KVM on that host, or set virt_type = auto",
+        )
+    return ok(f"libvirt {'offers' if offered else 'has no'} KVM there; virt_type = {wanted}")
 
 
 def access(host: Libvirtd) -> Access:

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from millpond.doctor.finding import Finding, ok, problem, warning
+from millpond.doctor.places import is_here
 from millpond.doctor.wording import counted
 from millpond.engine import Engine
 from millpond.errors import HostProblem, PoolElsewhere, PoolInactive, PoolOfAnotherType
@@ -15,9 +16,10 @@ from millpond.system.libvirtd import Libvirtd
 
 
 def look(engine: Engine) -> Iterator[Finding]:
-    wanted = engine.pool_plan.all()
     for found in overview(engine.libvirtd, engine.pool_plan):
-        yield _finding(engine, wanted[found.name], found)
+        wanted = engine.pool_plan.find(found.name)
+        assert wanted is not None  # an overview of the plan
+        yield _finding(engine, wanted, found)
 
 
 def _finding(engine: Engine, wanted: PoolWanted, found: PoolOverview) -> Finding:
@@ -31,7 +33,7 @@ def _finding(engine: Engine, wanted: PoolWanted, found: PoolOverview) -> Finding
     if found.state == "inactive":
         inactive = PoolInactive(name)
         return problem(str(inactive), inactive.advice, partial(_start, engine, found))
-    if found.type == PoolType.DIR and not Path(found.path).is_dir():
+    if found.type == PoolType.DIR and is_here(engine) and not Path(found.path).is_dir():
         return problem(
             f"storage pool {name!r} is active, but its directory {found.path} is missing",
             "mount it or restore it; an empty one (mkdir -m 0711) will do if nothing was in it",
@@ -62,7 +64,8 @@ def _start(engine: Engine, found: PoolOverview) -> str:
     """Killed right after it was defined, a pool has no directory yet. One that disks are in has
     lost it, and an empty one would only hide that."""
     never_used = found.type == PoolType.DIR and not _is_used(engine, found.name)
-    start_pool(engine.libvirtd, found.name, build=never_used and not Path(found.path).exists())
+    has_directory = is_here(engine) and Path(found.path).exists()
+    start_pool(engine.libvirtd, found.name, build=never_used and not has_directory)
     return "it was started"
 
 

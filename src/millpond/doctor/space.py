@@ -1,13 +1,16 @@
 """Free space on the file systems that Millpond writes to."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from millpond.doctor.finding import Finding, ok, problem, warning
-from millpond.doctor.places import nearest_existing
+from millpond.doctor.places import is_here, nearest_existing
 from millpond.engine import Engine
 from millpond.model.sizes import GiB, MiB, format_size
+from millpond.storage.overview import overview
+from millpond.storage.pool import PoolType
 
 # Below one of these the next template or copy may not fit.
 _LITTLE = 1 * GiB
@@ -19,25 +22,40 @@ _BLOCK = 512  # st_blocks counts in these, whatever the file system's own are (s
 
 
 def look(engine: Engine) -> Iterator[Finding]:
-    pools = {each.name: Path(each.path) for each in engine.pool_plan.directories()}
+    is_seen = is_here(engine)
+    pools = {each.name: Path(each.path) for each in engine.pool_plan.directories() if is_seen}
+    if not is_seen:
+        yield from _of_pools(engine)
     state = engine.settings.state_path
     systems: dict[int, dict[str, Path]] = {}
     for kept, path in {"the state directory": state, **pools}.items():
         systems.setdefault(_device(path), {})[kept] = path
     for device, places in systems.items():
         usage = shutil.disk_usage(nearest_existing(next(iter(places.values()))))
-        share = usage.free / usage.total if usage.total else 0.0
-        what = (
-            f"{format_size(usage.free)} of {format_size(usage.total)} ({share:.0%}) free for "
-            f"{', '.join(places)}"
-        )
-        if usage.free >= _LITTLE and share >= _LITTLE_SHARE:
-            yield ok(what)
-            continue
         takers = {"images": state / "images", **pools}
         here = {kept: path for kept, path in takers.items() if _device(path) == device}
-        do = f"free some space there; it is taken by {_sizes(here)}, and by what is not ours"
-        yield problem(what, do) if usage.free < _NONE else warning(what, do)
+        do = partial(_advice, here)
+        yield _judged(usage.free, usage.total, ", ".join(places), do)
+
+
+def _of_pools(engine: Engine) -> Iterator[Finding]:
+    """By libvirt's word."""
+    for each in overview(engine.libvirtd, engine.pool_plan):
+        if each.usage and each.type == PoolType.DIR:
+            free, total = each.usage.available, each.usage.capacity
+            yield _judged(free, total, each.name, lambda: "free some space on that host")
+
+
+def _judged(free: int, total: int, places: str, do: Callable[[], str]) -> Finding:
+    share = free / total if total else 0.0
+    what = f"{format_size(free)} of {format_size(total)} ({share:.0%}) free for {places}"
+    if free >= _LITTLE and share >= _LITTLE_SHARE:
+        return ok(what)
+    return problem(what, do()) if free < _NONE else warning(what, do())
+
+
+def _advice(places: Mapping[str, Path]) -> str:
+    return f"free some space there; it is taken by {_sizes(places)}, and by what is not ours"
 
 
 def _device(path: Path) -> int:

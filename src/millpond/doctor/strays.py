@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from millpond.compute.directory import CONSOLE_LOG
+from millpond.compute.consoles import CONSOLE_LOG
 from millpond.compute.domains import MarkedDomain
 from millpond.doctor.finding import Finding, ok, problem, warning
+from millpond.doctor.places import is_here
 from millpond.doctor.templates import opened_store
 from millpond.doctor.wording import counted, some
 from millpond.engine import Engine
@@ -84,14 +85,13 @@ def _in_base_pool(engine: Engine) -> Finding | None:
     """What disks in Nova's legacy layout stand on is no stray, whoever has the server."""
     store = opened_store(engine)
     unknown = [each for each in store.unknown() if not store.is_ours(each)] if store else []
-    needed = {
-        disk.base.volume
-        for server in engine.nova_layout().servers()
-        for disk in server.disks
-        if disk.base
-    }
-    strays = [each for each in unknown if each not in needed]
+    strays = sorted(set(unknown) - _needed_by_nova(engine)) if unknown else []
     return _reported(engine.pool_plan.base.name, strays, _templates(engine)) if strays else None
+
+
+def _needed_by_nova(engine: Engine) -> set[str]:
+    servers = engine.nova_layout().servers() if is_here(engine) else []
+    return {disk.base.volume for server in servers for disk in server.disks if disk.base}
 
 
 def _reported(pool: str, strays: Sequence[str], owners: Mapping[str, str]) -> Finding:

@@ -6,7 +6,7 @@ from functools import partial
 from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.wording import counted, some
 from millpond.engine import Engine
-from millpond.errors import ImageNotFound, PoolNotFound, PoolOfAnotherType
+from millpond.errors import ImageNotFound
 from millpond.model.server import Content, Disk, Server, TemplateRef
 from millpond.templates.store import TemplateStore
 
@@ -14,12 +14,7 @@ _MEND = "'millpond doctor --mend'"
 
 
 def opened_store(engine: Engine) -> TemplateStore | None:
-    """The templates as they are; None where there is no base pool yet, or another one of its
-    name, which another check tells of. No pool is made."""
-    try:
-        return TemplateStore(engine.pools.opened(engine.pool_plan.base.name))
-    except (PoolNotFound, PoolOfAnotherType):
-        return None
+    return engine.cache.opened_store()
 
 
 def unfinished(engine: Engine) -> Iterator[Finding]:

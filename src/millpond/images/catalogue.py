@@ -38,7 +38,7 @@ SCHEMA = 1
 LOCK = "catalogue"
 
 # What is ours by its name. Anything else in these directories is left alone.
-_ID = re.compile(UUID)
+_PART = re.compile(rf"{UUID}(\.volume)?")  # and what it is made from
 _RECORD = re.compile(rf"{UUID}\.json")
 _HALF = re.compile(rf"\.{UUID}\.json\.\d+\.[0-9a-f]+")  # as files.write_atomically names it
 _DIGEST = re.compile(r"[0-9a-f]{128}")
@@ -139,7 +139,7 @@ class Catalogue:
         return [path for path in files.entries(self._records) if _RECORD.fullmatch(path.name)]
 
     def _parts(self) -> list[Path]:
-        return [path for path in files.entries(self._incoming) if _ID.fullmatch(path.name)]
+        return [path for path in files.entries(self._incoming) if _PART.fullmatch(path.name)]
 
     def _unnamed(self) -> list[Path]:
         """Blobs without a record, and records that were not finished. The lock is held."""
@@ -180,7 +180,7 @@ class Catalogue:
 
 
 def lock_of(part: Path) -> str:
-    return f"incoming:{part.name}"
+    return f"incoming:{part.stem}"
 
 
 def has_size(path: Path, size: int) -> bool:

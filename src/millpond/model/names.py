@@ -37,6 +37,11 @@ def grown_name(volume: str) -> str:
     return f"{volume}.grown"
 
 
+def extracted_name(volume: str) -> str:
+    """What a volume holds, as one image beside it, while that is fetched from another machine."""
+    return f"{volume}.extracted"
+
+
 def split_volume_name(name: str) -> tuple[ServerId, str] | None:
     """The server and the role that a volume is named for; None for a name of another kind."""
     match = _VOLUME.fullmatch(name)

@@ -9,7 +9,7 @@ from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.image import Image
 from millpond.model.layer import VolumeSource
-from millpond.model.names import ImageId, ServerId, grown_name
+from millpond.model.names import ImageId, ServerId, extracted_name, grown_name
 
 SCHEMA = 1
 """Version of the record's layout; a newer one than ours is refused, never guessed at."""
@@ -179,4 +179,5 @@ class Server:
 
     def volumes_of(self, disk: Disk) -> tuple[str, ...]:
         """Its volume, and what may lie beside it while an operation is under way."""
-        return (disk.volume, grown_name(disk.volume)) if self.operation else (disk.volume,)
+        beside = (grown_name(disk.volume), extracted_name(disk.volume))
+        return (disk.volume, *beside) if self.operation else (disk.volume,)

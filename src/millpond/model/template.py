@@ -18,6 +18,7 @@ class Prepared(StrEnum):
     REFLINK = "reflink"
     COPY = "copy"
     DOWNLOAD = "download"
+    UPLOAD = "upload"
     CONVERSION = "conversion"
     FORMATTING = "formatting"
     LINK = "link"

@@ -15,6 +15,8 @@ class Volume:
     path: str
     capacity: int
     allocation: int
+    length: int = 0
+    """Of its file or device; ``capacity`` is that of the disk which libvirt sees in it."""
     backing_path: str | None = None
     reported_format: str | None = None
     """What libvirt says, which it may have guessed from bytes that a guest wrote: for people's
@@ -40,6 +42,8 @@ class VolumeSpec:
     format: DiskFormat
     capacity: int
     backing: Backing | None = None
+    read_only: bool = False
+    """For everybody but root, who makes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import tenacity
@@ -23,10 +24,13 @@ from millpond.errors import (
 from millpond.model.layer import CephAccess, RbdSource, Source, VolumeSource
 from millpond.model.sizes import format_size
 from millpond.model.volume import PoolUsage, Volume, VolumeSpec
+from millpond.storage.host_files import are_here
 from millpond.storage.pool import CAPABILITIES, PoolType
-from millpond.system import libvirtd
-from millpond.system.libvirtd import Libvirtd, validated_volume
+from millpond.system import libvirtd, streams
+from millpond.system.files import Progress, silent
+from millpond.system.libvirtd import Libvirtd, open_stream, validated_volume
 from millpond.system.locks import Locks
+from millpond.system.streams import PIECE, Piece
 from millpond.undo import undo_on_failure
 from millpond.xml.storage import VolumeXml
 
@@ -39,8 +43,6 @@ but then somebody should know."""
 _NO_SPACE = ("No space left", "insufficient free space")  # of the kernel, of LVM
 
 _GONE_FROM_CEPH = "failed to open the RBD image"  # removed behind libvirt's back
-
-_PIECE = 256 * 1024  # libvirt's RPC carries at most 4 MiB in a message
 
 _COMPAT = {"qcow2": "1.1"}  # libvirt's own default is 0.10, the format of 2008 (trap 7)
 
@@ -88,6 +90,10 @@ class LibvirtPool:
         with self._calling("listing its volumes") as pool:
             handles = pool.listAllVolumes(0)
         return [volume for handle in handles if (volume := self._described(handle))]
+
+    def names(self) -> list[str]:
+        with self._calling("listing its volumes") as pool:
+            return sorted(pool.listVolumes())
 
     def source(self, name: str) -> Source:
         if self.capabilities.volume_disks or not self.ceph:
@@ -141,14 +147,36 @@ class LibvirtPool:
             pool.storageVolLookupByName(name).resize(wanted, 0)
 
     def upload(self, name: str, content: bytes) -> None:
-        if not self.capabilities.uploads:
-            raise Unsupported(f"writing to volume {name}", f"pool {self.name} takes no uploads")
-        with self._calling(f"writing to volume {name}", slow=True) as pool:
-            stream = pool.connect().newStream(0)
+        with self._writing(name, len(content)) as pool, open_stream(pool) as stream:
             pool.storageVolLookupByName(name).upload(stream, 0, len(content), 0)
-            for start in range(0, len(content), _PIECE):
-                stream.send(content[start : start + _PIECE])
+            for start in range(0, len(content), PIECE):
+                stream.send(content[start : start + PIECE])
             stream.finish()
+
+    def send(self, name: str, source: Path, progress: Progress = silent) -> None:
+        size, flags = source.stat().st_size, self._sparsely(libvirtd.UPLOAD_SPARSE)
+        with (
+            open(source, "rb") as file,
+            self._writing(name, size) as pool,
+            open_stream(pool) as stream,
+        ):
+            pool.storageVolLookupByName(name).upload(stream, 0, size, flags)
+            streams.send(stream, file.fileno(), progress)
+
+    def pieces(self, name: str) -> Iterator[Piece]:
+        sparse = self.capabilities.sparse
+        flags = self._sparsely(libvirtd.DOWNLOAD_SPARSE)
+        try:
+            with (
+                self._calling(f"reading volume {name}", slow=True) as pool,
+                open_stream(pool) as stream,
+            ):
+                pool.storageVolLookupByName(name).download(stream, 0, 0, flags)
+                yield from streams.received(stream, sparse=sparse)
+        except LibvirtFailed as error:
+            if _is_gone(error):
+                raise VolumeNotFound(self.name, name) from error
+            raise
 
     def delete(self, name: str) -> None:
         try:
@@ -181,11 +209,10 @@ class LibvirtPool:
         """libvirt takes a file for a directory of ploop's if its bytes say so, be it that we made
         it so or that a guest wrote it, and cannot delete it. One that is gone, it can."""
         path = self.get(name).path
-        try:
-            os.unlink(path)
-        except OSError as error:
+        if not are_here(self):  # another host may have a file of this name, and it may be here
             reason = "libvirt takes it for a directory"
-            raise NeedsHostFiles(f"deleting volume {name}", reason, path) from error
+            raise NeedsHostFiles(f"deleting volume {name}", reason, path)
+        os.unlink(path)
 
     def _refresh_patiently(self) -> None:
         try:
@@ -229,6 +256,19 @@ class LibvirtPool:
         except LibvirtFailed as error:
             raise self._explained(error, spec) from error
 
+    @contextmanager
+    def _writing(self, name: str, size: int) -> Iterator[Any]:
+        if not self.capabilities.uploads:
+            raise Unsupported(f"writing to volume {name}", f"pool {self.name} takes no uploads")
+        try:
+            with self._calling(f"writing to volume {name}", slow=True) as pool:
+                yield pool
+        except LibvirtFailed as error:
+            raise self._explained_lack(error, size) or error from error
+
+    def _sparsely(self, flag: int) -> int:
+        return flag if self.capabilities.sparse else 0
+
     def _pool(self, connection: libvirtd.Connection) -> Any:
         pool = connection.storagePoolLookupByName(self.name)
         if self._fell and not pool.isActive():
@@ -239,14 +279,19 @@ class LibvirtPool:
     def _explained(self, error: LibvirtFailed, spec: VolumeSpec) -> MillpondError:
         if error.code == libvirtd.VOLUME_EXISTS or "already in use" in error.detail:
             return VolumeExists(self.name, spec.name)
-        if any(words in error.detail for words in _NO_SPACE):
-            free = format_size(self.usage().available)
-            return NoSpace(f"pool {self.name} ({self.place})", format_size(spec.capacity), free)
+        if lack := self._explained_lack(error, spec.capacity):
+            return lack
         if self.ceph:
             return self._explained_by_ceph(error, spec)
         if "No such file or directory" in error.detail and self.path in error.detail:
             return PoolUnusable(self.name, f"its directory {self.path} is missing")
         return error
+
+    def _explained_lack(self, error: LibvirtFailed, needed: int) -> NoSpace | None:
+        if not any(words in error.detail for words in _NO_SPACE):
+            return None
+        free = format_size(self.usage().available)
+        return NoSpace(f"pool {self.name} ({self.place})", format_size(needed), free)
 
     def _explained_by_ceph(self, error: LibvirtFailed, spec: VolumeSpec) -> MillpondError:
         """libvirt says "No such file or directory" whatever happened. Another host may have made
@@ -263,7 +308,7 @@ class LibvirtPool:
             allocation=0 if self.capabilities.sparse else None,
             format=spec.format if self.capabilities.sparse else None,
             compat=_COMPAT.get(spec.format),
-            mode="0600",
+            mode="0444" if spec.read_only else "0600",
             backing_path=spec.backing.path if spec.backing else None,
             backing_format=spec.backing.format if spec.backing else None,
         ).to_xml()
@@ -286,6 +331,7 @@ class LibvirtPool:
             path=parsed.path or "",
             capacity=parsed.capacity,
             allocation=parsed.allocation or 0,
+            length=parsed.physical or parsed.capacity,
             backing_path=parsed.backing_path,
             reported_format=parsed.format,
         )
@@ -307,8 +353,8 @@ def _wipe_behind(handle: Any, start: int, end: int) -> None:
     """Zeros from where the copied bytes end: what was there is another server's."""
     if start >= end:
         return
-    stream = handle.connect().newStream(0)
-    handle.upload(stream, start, end - start, 0)
-    for at in range(start, end, _PIECE):
-        stream.send(bytes(min(_PIECE, end - at)))
-    stream.finish()
+    with open_stream(handle) as stream:
+        handle.upload(stream, start, end - start, 0)
+        for at in range(start, end, PIECE):
+            stream.send(bytes(min(PIECE, end - at)))
+        stream.finish()

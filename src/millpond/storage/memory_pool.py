@@ -1,13 +1,17 @@
 """A pool in memory, under the same contract tests as libvirt's."""
 
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from millpond.errors import NoSpace, Unsupported, VolumeExists, VolumeNotFound
 from millpond.model.layer import CephAccess, Source, VolumeSource
 from millpond.model.sizes import GiB, format_size
 from millpond.model.volume import PoolUsage, Volume, VolumeSpec
 from millpond.storage.pool import CAPABILITIES, PoolType
+from millpond.system.files import Progress, silent
+from millpond.system.streams import Piece
 
 
 class MemoryPool:
@@ -20,6 +24,7 @@ class MemoryPool:
         self.capabilities = CAPABILITIES[type_]
         self._size = size
         self._volumes: dict[str, Volume] = {}
+        self._contents: dict[str, bytes] = {}
         self._lock = threading.Lock()
 
     def find(self, name: str) -> Volume | None:
@@ -32,6 +37,9 @@ class MemoryPool:
 
     def volumes(self) -> list[Volume]:
         return list(self._volumes.values())
+
+    def names(self) -> list[str]:
+        return sorted(self._volumes)
 
     def source(self, name: str) -> Source:
         return VolumeSource(pool=self.name, volume=name)
@@ -56,11 +64,25 @@ class MemoryPool:
     def upload(self, name: str, content: bytes) -> None:
         if not self.capabilities.uploads:
             raise Unsupported(f"writing to volume {name}", f"pool {self.name} takes no uploads")
+        before = self._contents.get(name, b"")
         self._volumes[name] = replace(
-            self.get(name), allocation=max(self.get(name).allocation, len(content))
+            self.get(name),
+            allocation=max(self.get(name).allocation, len(content)),
+            length=max(self.get(name).length, len(content)),
         )
+        self._contents[name] = content + before[len(content) :]
+
+    def send(self, name: str, source: Path, progress: Progress = silent) -> None:
+        content = source.read_bytes()
+        self.upload(name, content)
+        progress(len(content))
+
+    def pieces(self, name: str) -> Iterator[Piece]:
+        length = self.get(name).length
+        yield self._contents.get(name, b"").ljust(length, b"\0")
 
     def delete(self, name: str) -> None:
+        self._contents.pop(name, None)
         if self._volumes.pop(name, None) is None:
             raise VolumeNotFound(self.name, name)
 
@@ -83,6 +105,7 @@ class MemoryPool:
                 path=f"{self.path}/{spec.name}",
                 capacity=capacity,
                 allocation=allocation,
+                length=capacity,
                 backing_path=spec.backing.path if spec.backing else None,
                 reported_format=spec.format,
             )

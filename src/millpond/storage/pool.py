@@ -1,12 +1,15 @@
 """A pool of volumes: what every implementation promises (tests/contract/pool.py)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
 
 from millpond.model.formats import DiskFormat
 from millpond.model.layer import CephAccess, Source
 from millpond.model.volume import PoolCapabilities, PoolUsage, Volume, VolumeSpec
+from millpond.system.files import Progress, silent
+from millpond.system.streams import Piece
 
 
 class PoolType(StrEnum):
@@ -42,6 +45,10 @@ class Pool(Protocol):
 
     def volumes(self) -> Sequence[Volume]: ...
 
+    def names(self) -> Sequence[str]:
+        """Of its volumes: one question, however many there are."""
+        ...
+
     def source(self, name: str) -> Source:
         """How a domain names a volume of this pool."""
         ...
@@ -64,6 +71,16 @@ class Pool(Protocol):
     def upload(self, name: str, content: bytes) -> None:
         """Write a small volume's content. Not for bytes that were not inspected: libvirt looks
         at what it has received (trap 2)."""
+        ...
+
+    def send(self, name: str, source: Path, progress: Progress = silent) -> None:
+        """A file of this machine into a volume that was made as long as it is, in one pass; holes
+        stay holes. The same holds as of an upload. Broken off, the volume is left half filled."""
+        ...
+
+    def pieces(self, name: str) -> Iterator[Piece]:
+        """A volume's own bytes from its beginning, whatever libvirt takes them for. Raises
+        VolumeNotFound."""
         ...
 
     def delete(self, name: str) -> None:

@@ -26,6 +26,18 @@ class PoolPlan:
     others: tuple[PoolWanted, ...] = ()
     """Of backends that have a pool of their own."""
 
+    @property
+    def records(self) -> PoolWanted:
+        """Of templates, where the directory beside the base pool is reached only as a pool."""
+        return PoolWanted(
+            name=f"{self.base.name}.records", path=f"{self.base.path}.millpond/records"
+        )
+
+    @property
+    def consoles(self) -> PoolWanted:
+        """Their logs, likewise."""
+        return PoolWanted(name=f"{self.disks.name}.consoles", path=f"{self.disks.path}.consoles")
+
     def for_role(self, role: str) -> PoolWanted:
         fitting = (pool for name, pool in self.by_role.items() if fnmatch.fnmatchcase(role, name))
         return next(fitting, self.disks)
@@ -35,6 +47,7 @@ class PoolPlan:
         roles = [role for role, each in self.by_role.items() if each == pool]
         others = dict.fromkeys(self.others, "disks")
         general = {self.base: "templates", self.disks: "disks", **others}
+        general |= {self.records: "records of templates", self.consoles: "logs of consoles"}
         return ", ".join([*([general[pool]] if pool in general else []), *roles])
 
     def all(self) -> Mapping[str, PoolWanted]:
@@ -42,6 +55,13 @@ class PoolPlan:
             each.name: each
             for each in (self.base, self.disks, *self.by_role.values(), *self.others)
         }
+
+    def beside(self) -> Mapping[str, PoolWanted]:
+        """Those that only a host has whose files are not here."""
+        return {each.name: each for each in (self.records, self.consoles)}
+
+    def find(self, name: str) -> PoolWanted | None:
+        return self.all().get(name) or self.beside().get(name)
 
     def directories(self) -> list[PoolWanted]:
         return [each for each in self.all().values() if each.type is PoolType.DIR]
@@ -58,6 +78,14 @@ class Pools:
     def base(self) -> LibvirtPool:
         return self.named(self.plan.base.name)
 
+    @property
+    def records(self) -> LibvirtPool:
+        return self.named(self.plan.records.name)
+
+    @property
+    def consoles(self) -> LibvirtPool:
+        return self.named(self.plan.consoles.name)
+
     def for_role(self, role: str) -> LibvirtPool:
         return self.named(self.plan.for_role(role).name)
 
@@ -65,7 +93,7 @@ class Pools:
         """A pool of the configuration is made if it is missing; a pool that only a record still
         names is opened where it is."""
         if name not in self._known:
-            wanted = self.plan.all().get(name)
+            wanted = self.plan.find(name)
             self._known[name] = (
                 ensure_pool(self._host, wanted, self._locks) if wanted else self.opened(name)
             )

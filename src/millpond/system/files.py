@@ -13,6 +13,7 @@ from millpond.model.sizes import format_size
 from millpond.model.template import Prepared
 
 CHUNK = 4 * 1024 * 1024
+_BLOCK = 512  # st_blocks counts in these, whatever the file system's own are (stat(2))
 _FICLONE = 0x40049409  # _IOW(0x94, 9, int) in linux/fs.h
 
 Progress = Callable[[int], None]
@@ -25,6 +26,18 @@ _NO_HARD_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP}
 
 def silent(_count: int) -> None:
     """Progress that nobody watches."""
+
+
+def scaled(progress: Progress, total: int, onto: int) -> Progress:
+    """Told of ``total`` bytes in all, it tells of ``onto``: for one leg of a longer way."""
+    done = 0
+
+    def tell(count: int) -> None:
+        nonlocal done
+        before, done = done, done + count
+        progress(done * onto // total - before * onto // total)
+
+    return tell
 
 
 def write_atomically(path: Path, content: bytes, mode: int = 0o640) -> None:
@@ -102,7 +115,7 @@ def copy_into(source: int, target: int, progress: Progress = silent) -> Prepared
     if os.fstat(target).st_size < size:
         os.ftruncate(target, size)
     done = 0
-    for start, end in _extents(source, size):
+    for start, end in extents(source, size):
         progress(start - done)
         _copy_range(source, target, start, end, progress)
         done = end
@@ -121,7 +134,7 @@ def reflink(source: int, target: int) -> bool:
     return True
 
 
-def _extents(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
+def extents(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
     """The parts of a file that hold data."""
     end = 0
     while end < size:
@@ -180,12 +193,12 @@ def own_space(path: Path) -> int:
     except FileNotFoundError:
         return 0
     is_alone = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
-    return found.st_blocks * 512 if is_alone else 0
+    return found.st_blocks * _BLOCK if is_alone else 0
 
 
-def can_open(path: str, how: int) -> bool:
-    """Tried on a file whose name nobody else could have: not deduced from the host's address."""
-    return os.access(path, how)
+def taken_space(path: Path) -> int:
+    """What a file takes on disk, holes left out."""
+    return path.stat().st_blocks * _BLOCK
 
 
 def entries(directory: Path) -> list[Path]:

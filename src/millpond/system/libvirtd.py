@@ -4,8 +4,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import libvirt
 
@@ -49,6 +52,7 @@ METADATA_ELEMENT: int = libvirt.VIR_DOMAIN_METADATA_ELEMENT
 AFFECT_LIVE: int = libvirt.VIR_DOMAIN_AFFECT_LIVE
 AFFECT_CONFIG: int = libvirt.VIR_DOMAIN_AFFECT_CONFIG
 AFFECT_BOTH: int = AFFECT_LIVE | AFFECT_CONFIG
+START_PAUSED: int = libvirt.VIR_DOMAIN_START_PAUSED
 LIST_PERSISTENT: int = libvirt.VIR_CONNECT_LIST_DOMAINS_PERSISTENT
 LIST_ACTIVE: int = libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE
 XML_INACTIVE: int = libvirt.VIR_DOMAIN_XML_INACTIVE
@@ -71,6 +75,9 @@ MIRROR_FLAGS: int = (
 )
 """Into an image that we made; the job need not outlive QEMU, so the domain may stay defined."""
 PIVOT: int = libvirt.VIR_DOMAIN_BLOCK_JOB_ABORT_PIVOT
+UPLOAD_SPARSE: int = libvirt.VIR_STORAGE_VOL_UPLOAD_SPARSE_STREAM
+DOWNLOAD_SPARSE: int = libvirt.VIR_STORAGE_VOL_DOWNLOAD_SPARSE_STREAM
+STOP_AT_HOLE: int = libvirt.VIR_STREAM_RECV_STOP_AT_HOLE
 
 STUCK: list[int] = [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR]
 """State and reason of a guest that QEMU has paused itself."""
@@ -89,6 +96,28 @@ STATES: dict[int, str] = {
 MINIMUM_LIBVIRT = (9, 0, 0)
 MINIMUM_QEMU = (7, 2, 0)
 
+PATIENCE = 30.0
+"""Seconds that a host has to answer when it is first spoken to."""
+KEEPALIVE_SECONDS = 5
+KEEPALIVE_COUNT = 5
+"""A host in the network that has not answered so many questions, one each so many seconds, is
+taken to be gone: what waits for it ends within half a minute."""
+
+_ADVICE = (
+    ("resolve", "check the host's name in connection_uri"),
+    ("did not answer", "see whether the host is up, and no firewall in between"),
+    (
+        "certificate",
+        "see libvirt.org/kbase/tlscerts.html: this machine needs the CA's certificate "
+        "and one of its own, and the host's must bear the name in connection_uri",
+    ),
+    ("Host key", "connect once by ssh, and compare the host's key"),
+    ("Permission denied", "give this user's ssh key to the host"),
+    ("authentication", "see libvirt.org/auth.html for what the host's libvirtd asks for"),
+    ("refused", "start libvirtd there, and let it listen, or connect by qemu+ssh"),
+)
+"""By words in what libvirt says of a host in the network."""
+
 _ASK_AFTER = 1.0
 """Seconds without a call after which a connection is asked whether it still answers."""
 
@@ -103,9 +132,11 @@ class Libvirtd:
         *,
         minimum_libvirt: tuple[int, ...] = MINIMUM_LIBVIRT,
         minimum_qemu: tuple[int, ...] = MINIMUM_QEMU,
+        patience: float = PATIENCE,
     ) -> None:
         self.uri = uri
         self._minimum = (minimum_libvirt, minimum_qemu)
+        self._patience = patience
         self._open: dict[bool, tuple[Connection, float]] = {}
         self._lock = threading.Lock()
         # libvirt prints every error to stderr unless a handler is set.
@@ -124,6 +155,15 @@ class Libvirtd:
         """libvirt's and QEMU's versions, as people write them."""
         with self.calling("asking for versions") as connection:
             return _dotted(connection.getLibVersion()), _dotted(connection.getVersion())
+
+    def offers(self, virt_type: str) -> bool:
+        """Whether the host's emulator runs guests of this type, as libvirt found out."""
+        try:
+            with self.calling(f"asking for {virt_type}") as connection:
+                connection.getDomainCapabilities(None, None, None, virt_type, 0)
+        except LibvirtFailed:
+            return False
+        return True
 
     def close(self) -> None:
         with self._lock:
@@ -144,14 +184,30 @@ class Libvirtd:
             return connection
 
     def _connect(self) -> Connection:
+        far = bool(urlsplit(self.uri).hostname)
+        if far:
+            _run_event_loop()  # before the connection is opened, or it keeps out of it
         try:
-            connection = libvirt.open(self.uri)
+            connection = self._opened()
+            if far:
+                connection.setKeepAlive(KEEPALIVE_SECONDS, KEEPALIVE_COUNT)
             libvirt_version, qemu_version = connection.getLibVersion(), connection.getVersion()
         except libvirt.libvirtError as error:
-            raise HostUnreachable(self.uri, _plain(error)) from error
+            raise _unreachable(self.uri, _plain(error)) from error
         _require("libvirt", libvirt_version, self._minimum[0])
         _require("QEMU", qemu_version, self._minimum[1])
         return connection
+
+    def _opened(self) -> Connection:
+        """libvirt sets no limit to it: a host that is switched off would hold us for minutes. The
+        thread that waits for it goes with the process."""
+        answer: Future[Connection] = Future()
+        threading.Thread(target=_open, args=(self.uri, answer), daemon=True).start()
+        try:
+            return answer.result(self._patience)
+        except TimeoutError as error:
+            reason = f"it did not answer within {self._patience:g} s"
+            raise _unreachable(self.uri, reason) from error
 
     def _ours(self, error: "libvirt.libvirtError", doing: str) -> MillpondError:
         if error.get_error_domain() == libvirt.VIR_FROM_RPC:
@@ -187,6 +243,18 @@ class ConsoleStream:
             self._stream.abort()
 
 
+@contextmanager
+def open_stream(handle: Any) -> Iterator[Any]:
+    """By the connection that a pool or volume was found by. Broken off, libvirt is told."""
+    stream = handle.connect().newStream(0)
+    try:
+        yield stream
+    except BaseException:
+        with suppress(libvirt.libvirtError):  # it may have broken off by itself
+            stream.abort()
+        raise
+
+
 def validated_volume(create: Callable[[int], T]) -> T:
     """Call with libvirt's VALIDATE flag. libvirt 9.0 knows the flag and then refuses it in its
     own parser; there the call is made without."""
@@ -216,6 +284,33 @@ def find_state(connection: Connection, uuid: str) -> str | None:
         if error.get_error_code() == NO_SUCH_DOMAIN:
             return None
         raise
+
+
+def _open(uri: str, answer: "Future[Connection]") -> None:
+    try:
+        answer.set_result(libvirt.open(uri))
+    except libvirt.libvirtError as error:
+        answer.set_exception(error)
+
+
+@cache
+def _run_event_loop() -> None:
+    """Once in a process: without it libvirt does not ask whether a host is still there. Not for
+    this machine's own libvirtd, which tells when it ends; Nova has a loop of its own for that."""
+    libvirt.virEventRegisterDefaultImpl()
+
+    def run() -> None:
+        while True:
+            libvirt.virEventRunDefaultImpl()
+
+    threading.Thread(target=run, daemon=True).start()
+
+
+def _unreachable(uri: str, reason: str) -> HostUnreachable:
+    advised = next((advice for words, advice in _ADVICE if words in reason), "")
+    if advised and urlsplit(uri).hostname:
+        return HostUnreachable(uri, reason, advised)
+    return HostUnreachable(uri, reason)
 
 
 def _answers(connection: Connection) -> bool:

@@ -12,6 +12,7 @@ from millpond.model.server import Content
 from millpond.model.template import Prepared, Template
 from millpond.records.journal import Step, Watch, unwatched
 from millpond.system import mkfs
+from millpond.system.files import Progress, silent
 from millpond.templates.adoption import adopt_swap
 from millpond.templates.handler import NoteUse, unnoted
 from millpond.templates.publication import MakeRoom, Publication, unbounded
@@ -34,6 +35,9 @@ class BlankPreparation:
     @property
     def name(self) -> str:
         return blank_template_name(self.content, self.size, self.filesystem)
+
+    def carried(self, _length: int) -> Progress:
+        return silent
 
     def described(self, path: Path, pool: str) -> Template:
         return Template(

@@ -11,7 +11,6 @@ from millpond.images.source import ImageSource
 from millpond.model.names import ImageId
 from millpond.model.sizes import format_size
 from millpond.model.template import Template
-from millpond.system import files
 from millpond.templates.marks import HostMark, Marks
 from millpond.templates.store import TemplateStore
 from millpond.templates.verdicts import Cached, Rules, Verdict, decide
@@ -139,7 +138,7 @@ class ImageCacheManager:
         ask = not users and not known.is_shared(name)
         return Cached(
             template=template,
-            space=files.own_space(self._store.cache / name),
+            space=self._store.shelf.space(name),
             last_used=max([datetime.fromisoformat(template.created), *known.times(name)]),
             users=users,
             pinned_by=self._marks.pinned_by(name),

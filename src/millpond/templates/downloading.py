@@ -10,7 +10,7 @@ from pathlib import Path
 
 from millpond.errors import ImageRefused, MillpondError, ToolFailed
 from millpond.images import written
-from millpond.images.receive import Received, receive
+from millpond.images.receive import receive
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import template_name
@@ -34,6 +34,8 @@ class ImagePreparation:
     format: DiskFormat
     replaces: bool
     progress: Progress = silent
+    """Told of as many bytes as the image has, whatever way they go."""
+    told: int = 0
     prepared: Prepared = Prepared.CONVERSION
     digest: str = ""
     """SHA-512 of the image's bytes, as they were received."""
@@ -45,6 +47,10 @@ class ImagePreparation:
     @property
     def converts(self) -> bool:
         return self.image.format.content is not self.format
+
+    def carried(self, length: int) -> Progress:
+        """What was not told when the image came here is told on its way to the host."""
+        return files.scaled(self.progress, length, self.image.size - self.told)
 
     def described(self, path: Path, pool: str) -> Template:
         converted = self.prepared is Prepared.CONVERSION
@@ -108,12 +114,10 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
         part.unlink(missing_ok=True)  # of an attempt that was interrupted
         with self._space(wanted.image.size):
             if local is None:
-                received = self._download(wanted, part)
-                how = Prepared.COPY if self._images.local_file(wanted.image) else Prepared.DOWNLOAD
-                return replace(wanted, prepared=how, digest=received.digest)
+                return self._downloaded(wanted, part)
             if wanted.converts:
                 return wanted
-            how = files.link_or_copy(local, part, wanted.progress)
+            how = self._store.shelf.take(local, part, wanted.progress)
         return replace(wanted, prepared=how)
 
     def _trusted_file(self, wanted: ImagePreparation) -> Path | None:
@@ -121,12 +125,15 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
         those bytes are all read, and compared with the image's digest on their way."""
         return None if wanted.replaces else self._images.local_file(wanted.image)
 
-    def _download(self, wanted: ImagePreparation, part: Path) -> Received:
+    def _downloaded(self, wanted: ImagePreparation, part: Path) -> ImagePreparation:
+        """Half of the way, if the bytes go on to another machine."""
         image = wanted.image
-        stream = self._images.open(image)
-        received = receive(stream, part, image.format, image.name, wanted.progress)
+        told = image.size // 2 if self._store.shelf.uploads else image.size
+        progress = files.scaled(wanted.progress, image.size, told)
+        received = receive(self._images.open(image), part, image.format, image.name, progress)
         refuse_another_size(image, received.virtual_size)
-        return received
+        how = Prepared.COPY if self._images.local_file(image) else Prepared.DOWNLOAD
+        return replace(wanted, prepared=how, digest=received.digest, told=told)
 
     def _convert(self, wanted: ImagePreparation) -> ImagePreparation:
         if not wanted.converts:
@@ -138,13 +145,16 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
             qemu_img.convert(source, wanted.image.format.content, target, wanted.format)
         _verify(target, wanted)
         os.replace(target, self._publication.part(wanted))
-        if not wanted.digest:  # else all of it was told when it was received
+        if not (wanted.told or self._store.shelf.uploads):
             wanted.progress(wanted.image.size)
         return replace(wanted, prepared=Prepared.CONVERSION)
 
     def _space(self, needed: int) -> AbstractContextManager[None]:
-        place = f"pool {self._store.pool.name} ({self._store.cache})"
-        return files.explaining_lack_of_space(self._store.cache, place, format_size(needed))
+        """In the cache's own file system, or in the state directory's."""
+        where = self._store.beside
+        shared = f"pool {self._store.pool.name} ({self._store.cache})"
+        place = str(where) if self._store.shelf.uploads else shared
+        return files.explaining_lack_of_space(where, place, format_size(needed))
 
 
 def refuse_another_size(image: Image, size: int) -> None:

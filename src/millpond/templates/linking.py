@@ -169,7 +169,7 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         super()._clear(name)
 
     def _linkable(self, image: Image, format: DiskFormat) -> tuple[str, Place]:
-        if (self._store.cache / template_name(image.id, format)).exists():
+        if self._store.shelf.has(template_name(image.id, format)):
             raise NotLinkable("a file of it is in the cache")
         return _linkable(self._images.locations(image), self._places, image, format)
 

@@ -1,7 +1,6 @@
 """A template's way into the pool, however its bytes were made: rename, refresh, record last."""
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from millpond.model.template import Template
 from millpond.records import codec, journal
 from millpond.records.journal import Step, Verb, Watch, deed, nothing
 from millpond.system import files
+from millpond.system.files import Progress
 from millpond.templates.store import TemplateStore
 
 LOG = logging.getLogger(__name__)
@@ -28,6 +28,10 @@ class Preparation(Protocol):
     @property
     def replaces(self) -> bool:
         """Its file lay in the pool before, and disks may stand on it: it is never taken away."""
+        ...
+
+    def carried(self, length: int) -> Progress:
+        """Told of so many bytes as they are carried to a host."""
         ...
 
     def described(self, path: Path, pool: str) -> Template:
@@ -96,7 +100,7 @@ class Publication:
     def will_replace(self, name: str) -> bool:
         """Whether a damaged template of this name is ours to replace; somebody else's file is
         reported and left alone (B31)."""
-        if not (self._store.cache / name).exists():
+        if not self._store.shelf.has(name):
             return False
         if not self._store.is_ours(name):
             raise VolumeExists(self._store.pool.name, name)
@@ -112,7 +116,7 @@ class Publication:
             "remove",
             (
                 Step("record", deed(lambda going: store.forget(going.name))),
-                Step("file", deed(lambda going: store.remove_file(going.name))),
+                Step("file", deed(lambda going: store.shelf.remove(going.name))),
                 Step("refresh", deed(lambda _going: store.pool.refresh())),
             ),
             finished=nothing,
@@ -122,34 +126,22 @@ class Publication:
 
     def clear(self, name: str) -> None:
         """Remove what an interrupted preparation left: only what its own journal names."""
-        if not self._store.has_record(name) and (self._store.cache / name).exists():
+        if not self._store.has_record(name) and self._store.shelf.has(name):
             self.drop(name)
         self._store.discard_workspace(name)
         LOG.info("cleared away an interrupted preparation of template %s", name)
 
     def _publish(self, wanted: P) -> P:
-        """Root's and read-only before it is in the pool, durable before it has a record."""
-        part = self.part(wanted)
-        with open(part, "rb") as file:
-            os.fchmod(file.fileno(), 0o444)
-            os.fchown(file.fileno(), os.geteuid(), os.getegid())
-            files.sync(file.fileno())
+        part, shelf = self.part(wanted), self._store.shelf
         with self._store.lock_room():
-            before = files.own_space(self._store.cache / wanted.name)  # of one that it replaces
-            self._make_room(files.own_space(part) - before)
-            self._enter(part, wanted.name)
+            before = shelf.space(wanted.name)  # of one that it replaces
+            self._make_room(shelf.cost(part) - before)
+            progress = wanted.carried(part.stat().st_size)
+            shelf.enter(part, wanted.name, wanted.replaces, progress)
         return wanted
 
-    def _enter(self, part: Path, name: str) -> None:
-        try:
-            os.rename(part, self._store.cache / name)
-            files.sync_directory(self._store.cache)
-        except FileNotFoundError as error:
-            reason = f"its directory {self._store.cache} is missing"
-            raise PoolUnusable(self._store.pool.name, reason) from error
-
     def _withdraw(self, wanted: Preparation) -> None:
-        if not wanted.replaces and (self._store.cache / wanted.name).exists():
+        if not wanted.replaces and self._store.shelf.has(wanted.name):
             self.drop(wanted.name)
 
     def _refresh(self, wanted: P) -> P:
@@ -162,8 +154,8 @@ class Publication:
         return wanted
 
     def _record(self, wanted: P) -> P:
-        pool = self._store.pool.name
-        self._store.put(wanted.described(self._store.cache / wanted.name, pool))
+        path = self._store.shelf.entered(self.part(wanted), wanted.name)
+        self._store.put(wanted.described(path, self._store.pool.name))
         return wanted
 
 

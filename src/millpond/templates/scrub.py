@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from millpond.errors import MillpondError
+from millpond.errors import MillpondError, VolumeNotFound
 from millpond.model.template import Template
-from millpond.system import files
 from millpond.system.files import Progress, silent
 from millpond.templates.handler import Users
 from millpond.templates.publication import Publication
@@ -59,7 +58,7 @@ class Scrub:
             return Scrubbed(template=template, outcome=Outcome.LINKED)
         try:
             found = self._digest(template, progress)
-        except FileNotFoundError:
+        except VolumeNotFound:
             return Scrubbed(template=template, outcome=Outcome.GONE)
         if found == template.digest:
             return Scrubbed(template=template, outcome=Outcome.INTACT)
@@ -103,8 +102,7 @@ class Scrub:
 
     def _digest(self, template: Template, progress: Progress = silent) -> str:
         digest = hashlib.sha512()
-        with open(self._store.cache / template.volume, "rb", buffering=0) as file:
-            while chunk := file.read(files.CHUNK):
-                digest.update(chunk)
-                progress(len(chunk))
+        for chunk in self._store.shelf.bytes_of(template.volume):
+            digest.update(chunk)
+            progress(len(chunk))
         return digest.hexdigest()

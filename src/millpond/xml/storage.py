@@ -41,6 +41,7 @@ class VolumeXml(Element, tag="volume"):
     name: str = at("name")
     capacity: int = at("capacity")
     allocation: int | None = at("allocation", default=None)
+    physical: int | None = at("physical", default=None)
     path: str | None = at("target/path", default=None)
     format: str | None = at("target/format/@type", default=None)
     compat: str | None = at("target/compat", default=None)

@@ -62,6 +62,12 @@ class LegacyStorage:
     def extract(self, disk: Disk, target: Path, format: DiskFormat, *, compress: bool) -> None:
         qemu_img.extract(self.chain(disk), target, format, compress=compress)
 
+    def extracts_beside(self, _disk: Disk) -> bool:
+        return False
+
+    def tidy(self, _disk: Disk) -> None:
+        """Nothing is ever left."""
+
     def merge(self, disk: Disk, above: Layer) -> None:
         path = _opened(disk)
         with files.explaining_lack_of_space(path):

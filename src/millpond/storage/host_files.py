@@ -1,0 +1,97 @@
+"""Whether the files of a host can be opened here: tried, not deduced from the host's address."""
+
+import logging
+import os
+import secrets
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from millpond.errors import VolumeNotFound
+from millpond.model.formats import DiskFormat
+from millpond.model.sizes import GiB
+from millpond.model.volume import Volume, VolumeSpec
+from millpond.storage.pool import Pool
+
+LOG = logging.getLogger(__name__)
+
+_MARKER = "millpond-marker-"
+
+
+class HostFiles:
+    """The answer for each pool is kept for as long as the process lives."""
+
+    def __init__(self, find_pool: Callable[[str], Pool], base: str) -> None:
+        """``base``: the directory pool that answers for pools whose volumes are no files."""
+        self._find_pool = find_pool
+        self._base = base
+        self._known: dict[str, bool] = {}
+        self._lock = threading.Lock()
+
+    def can_open(self, volume: Volume, how: int) -> bool:
+        """For reading or for writing. A file of another host may have the same path here."""
+        return self.are_here(volume.pool) and os.access(volume.path, how)
+
+    def are_here(self, pool: str) -> bool:
+        with self._lock:
+            if pool not in self._known:
+                self._known[pool] = self._are_here(self._find_pool(pool))
+            return self._known[pool]
+
+    def _are_here(self, pool: Pool) -> bool:
+        if not (pool.path and pool.capabilities.sparse):
+            pool = self._find_pool(self._base)
+        _sweep(pool)
+        found = are_here(pool)
+        LOG.debug("the files of pool %s %s here", pool.name, "are" if found else "are not")
+        return found
+
+
+def can_open(volume: Volume, how: int) -> bool:
+    """Of a host whose files are all here."""
+    return os.access(volume.path, how)
+
+
+def are_here(pool: Pool) -> bool:
+    while (found := _look(pool)) is None:
+        LOG.debug("somebody swept the marker in pool %s: once more", pool.name)
+    return found
+
+
+def _look(pool: Pool) -> bool | None:
+    """A volume without content whose name and length nobody could guess; None if somebody took
+    it away before it was looked for."""
+    length = secrets.randbelow(GiB)
+    spec = VolumeSpec(name=_MARKER + secrets.token_hex(16), format=DiskFormat.RAW, capacity=length)
+    made = pool.create(spec)
+    try:
+        found = _has_length(Path(made.path), length)
+    finally:
+        gone = not _delete(pool, spec.name)
+    return None if gone and not found else found
+
+
+def _has_length(path: Path, length: int) -> bool:
+    try:
+        return path.stat().st_size == length and os.access(path, os.R_OK | os.W_OK)
+    except OSError:
+        return False
+
+
+def _sweep(pool: Pool) -> None:
+    """What processes left that were killed while they looked."""
+    for name in pool.names():
+        if is_marker(name):
+            _delete(pool, name)
+
+
+def is_marker(name: str) -> bool:
+    return name.startswith(_MARKER)
+
+
+def _delete(pool: Pool, name: str) -> bool:
+    with suppress(VolumeNotFound):
+        pool.delete(name)
+        return True
+    return False

@@ -1,0 +1,67 @@
+"""Bytes to and from a volume in one pass, by a stream of libvirt's; holes stay holes."""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from millpond.system import files, libvirtd
+from millpond.system.files import Progress
+
+PIECE = 256 * 1024  # libvirt's RPC carries at most 4 MiB in a message
+_AT_A_HOLE = -3  # what recvFlags answers there
+
+Piece = bytes | int
+"""Some bytes, or how many zeros stand in their place."""
+
+
+def send(stream: Any, source: int, progress: Progress) -> None:
+    """All of an open file; the stream is finished then."""
+    size = os.fstat(source).st_size
+    done = 0
+    for start, end in files.extents(source, size):
+        _skip(stream, start - done, progress)
+        for at in range(start, end, PIECE):
+            content = os.pread(source, min(PIECE, end - at), at)
+            stream.send(content)
+            progress(len(content))
+        done = end
+    _skip(stream, size - done, progress)
+    stream.finish()
+
+
+def received(stream: Any, *, sparse: bool) -> Iterator[Piece]:
+    while content := stream.recvFlags(PIECE, libvirtd.STOP_AT_HOLE if sparse else 0):
+        yield stream.recvHole() if content == _AT_A_HOLE else content
+    stream.finish()
+
+
+def written(pieces: Iterable[Piece], target: Path, progress: Progress) -> int:
+    """Into a new file, which is synced; how long it became."""
+    length = 0
+    with open(target, "xb") as file:
+        for piece in pieces:
+            if isinstance(piece, bytes):
+                os.pwrite(file.fileno(), piece, length)
+            count = piece if isinstance(piece, int) else len(piece)
+            length += count
+            progress(count)
+        file.truncate(length)
+        files.sync(file.fileno())
+    return length
+
+
+def plain(pieces: Iterable[Piece]) -> Iterator[bytes]:
+    """With zeros for the holes."""
+    for piece in pieces:
+        if isinstance(piece, bytes):
+            yield piece
+            continue
+        for start in range(0, piece, PIECE):
+            yield bytes(min(PIECE, piece - start))
+
+
+def _skip(stream: Any, count: int, progress: Progress) -> None:
+    if count:
+        stream.sendHole(count, 0)
+        progress(count)

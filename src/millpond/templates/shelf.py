@@ -1,0 +1,182 @@
+"""Where the bytes of templates lie: files that we can open, or volumes that only libvirt reaches.
+
+Both are the same directory pool of the host, and hold templates and nothing else.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from millpond.errors import NeedsHostFiles, PoolUnusable, VolumeNotFound
+from millpond.model.formats import DiskFormat
+from millpond.model.template import Prepared
+from millpond.model.volume import VolumeSpec
+from millpond.storage.host_files import is_marker
+from millpond.storage.pool import Pool
+from millpond.storage.transfer import bytes_of, download
+from millpond.system import files
+from millpond.system.files import CHUNK, Progress, silent
+
+
+class Shelf(Protocol):
+    @property
+    def uploads(self) -> bool:
+        """Whether a template's bytes are carried to it when it enters."""
+        ...
+
+    def names(self) -> Sequence[str]: ...
+
+    def has(self, name: str) -> bool: ...
+
+    def length(self, name: str) -> int | None:
+        """In bytes; None if there is none."""
+        ...
+
+    def space(self, name: str) -> int:
+        """What its removal would free; of what is not there, nothing."""
+        ...
+
+    def cost(self, part: Path) -> int:
+        """What a file takes here once it has entered."""
+        ...
+
+    def take(self, image: Path, part: Path, progress: Progress) -> Prepared:
+        """The bytes of a trusted image of this machine, for a template that will enter."""
+        ...
+
+    def enter(self, part: Path, name: str, replaces: bool, progress: Progress = silent) -> None:
+        """A complete file of this machine becomes a template: root's, read-only, and durable as
+        far as we can see to that. What is there of this name was left by an attempt of ours; or,
+        if this ``replaces`` it, disks may stand on it."""
+        ...
+
+    def entered(self, part: Path, name: str) -> Path:
+        """What has just entered, as a file of this machine."""
+        ...
+
+    def bytes_of(self, name: str) -> Iterator[bytes]:
+        """Raises VolumeNotFound."""
+        ...
+
+    def keep(self, name: str, target: Path) -> None:
+        """A copy of its bytes in a new file of this machine."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """One that is gone already is no error."""
+        ...
+
+
+class FileShelf:
+    uploads = False
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._directory = Path(pool.path)
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in self._directory.glob("*"))
+
+    def has(self, name: str) -> bool:
+        return (self._directory / name).exists()
+
+    def length(self, name: str) -> int | None:
+        try:
+            return (self._directory / name).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def space(self, name: str) -> int:
+        return files.own_space(self._directory / name)
+
+    def cost(self, part: Path) -> int:
+        return files.own_space(part)
+
+    def take(self, image: Path, part: Path, progress: Progress) -> Prepared:
+        return files.link_or_copy(image, part, progress)
+
+    def enter(self, part: Path, name: str, replaces: bool, progress: Progress = silent) -> None:
+        """By rename, after which nothing is left to be done."""
+        with open(part, "rb") as file:
+            os.fchmod(file.fileno(), 0o444)
+            os.fchown(file.fileno(), os.geteuid(), os.getegid())
+            files.sync(file.fileno())
+        try:
+            os.rename(part, self._directory / name)
+            files.sync_directory(self._directory)
+        except FileNotFoundError as error:
+            reason = f"its directory {self._directory} is missing"
+            raise PoolUnusable(self._pool.name, reason) from error
+
+    def entered(self, part: Path, name: str) -> Path:
+        return self._directory / name
+
+    def bytes_of(self, name: str) -> Iterator[bytes]:
+        try:
+            with open(self._directory / name, "rb", buffering=0) as file:
+                while chunk := file.read(CHUNK):
+                    yield chunk
+        except FileNotFoundError as error:
+            raise VolumeNotFound(self._pool.name, name) from error
+
+    def keep(self, name: str, target: Path) -> None:
+        files.link_or_copy(self._directory / name, target)
+
+    def remove(self, name: str) -> None:
+        files.remove(self._directory / name)
+
+
+class VolumeShelf:
+    uploads = True
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def names(self) -> list[str]:
+        return [name for name in self._pool.names() if not is_marker(name)]
+
+    def has(self, name: str) -> bool:
+        return self._pool.find(name) is not None
+
+    def length(self, name: str) -> int | None:
+        found = self._pool.find(name)
+        return found.length if found else None
+
+    def space(self, name: str) -> int:
+        found = self._pool.find(name)
+        return found.allocation if found else 0
+
+    def cost(self, part: Path) -> int:
+        return files.taken_space(part)
+
+    def take(self, image: Path, part: Path, progress: Progress) -> Prepared:
+        """What counts is the way to the host, and that is still to come."""
+        files.link_or_copy(image, part)
+        return Prepared.UPLOAD
+
+    def enter(self, part: Path, name: str, replaces: bool, progress: Progress = silent) -> None:
+        """Until it has its record, nobody takes what is there for a template."""
+        if replaces:
+            reason = "disks may stand on it, and libvirt puts no volume into another's place"
+            path = self._pool.get(name).path
+            raise NeedsHostFiles(f"replacing template {name}", reason, path)
+        self.remove(name)
+        size = part.stat().st_size
+        spec = VolumeSpec(name=name, format=DiskFormat.RAW, capacity=size, read_only=True)
+        self._pool.create(spec)
+        self._pool.send(name, part, progress)
+
+    def entered(self, part: Path, name: str) -> Path:
+        return part
+
+    def bytes_of(self, name: str) -> Iterator[bytes]:
+        return bytes_of(self._pool, name)
+
+    def keep(self, name: str, target: Path) -> None:
+        download(self._pool, name, target)
+
+    def remove(self, name: str) -> None:
+        with suppress(VolumeNotFound):
+            self._pool.delete(name)

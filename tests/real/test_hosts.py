@@ -1,0 +1,222 @@
+"""Several hosts: which one a server goes to, what it takes there, and hosts that are gone."""
+
+import pytest
+
+from tests.support.grove import NAMES
+from tests.support.millpond import converted
+
+FILTER = "[scheduler]\nfilter_hosts_by_image_type_support = true"
+SMALL = ("--memory", "16M")
+
+
+@pytest.fixture
+def images(grove, micro_guest, workdir):
+    """By format; each bears the format's name."""
+    grove.ok("image", "add", micro_guest.path, "--name", "raw")
+    for format in ("qcow2", "vmdk"):
+        grove.ok("image", "add", converted(micro_guest, format, workdir), "--name", format)
+    return grove
+
+
+def create(grove, name, image, *words):
+    return grove.ok("server", "create", name, "--image", image, *SMALL, *words)
+
+
+def refused(grove, name, image, *words):
+    status, message = grove.fails("server", "create", name, "--image", image, *SMALL, *words)
+    assert grove.json("server", "list") == []
+    return status, message
+
+
+def allocated(grove):
+    """What Placement counts, by server."""
+    fleet = grove.fleet()
+    return {
+        consumer
+        for uuids in fleet.placing.providers().values()
+        for uuid in uuids
+        for consumer in fleet.placing.placement.providers.consumers(uuid)
+    }
+
+
+def test_nothing_of_the_hosts_lies_here(images):
+    create(images, "web", "qcow2")
+    assert not any(images.place.iterdir())
+    assert images.volumes(images.where("web"))
+
+
+def test_a_server_goes_where_its_image_is_taken(images):
+    images.plant(
+        {
+            "alder": "image_type_exclude_list = vmdk, qcow2",
+            "birch": "image_type_exclude_list = vmdk",
+        },
+        rest=FILTER,
+    )
+    create(images, "one", "vmdk")
+    create(images, "two", "qcow2")
+    assert images.where("one") == "cedar"
+    assert images.where("two") in ("birch", "cedar")
+    assert (
+        "lacks COMPUTE_IMAGE_TYPE_VMDK"
+        in images.fails("server", "create", "three", "--image", "vmdk", "--host", "alder")[1]
+    )
+
+
+def test_no_valid_host_names_the_trait_and_what_each_host_lacks(images):
+    images.plant(dict.fromkeys(NAMES, "image_type_exclude_list = vmdk"), rest=FILTER)
+    status, message = refused(images, "one", "vmdk")
+    assert status == 6
+    assert "none has COMPUTE_IMAGE_TYPE_VMDK" in message
+    assert all(f"{name}: it lacks COMPUTE_IMAGE_TYPE_VMDK" in message for name in NAMES)
+    assert allocated(images) == set()
+
+
+def test_without_the_filter_any_host_is_good(images):
+    images.plant(dict.fromkeys(NAMES, "image_type_exclude_list = vmdk"))
+    create(images, "one", "vmdk")
+    assert images.where("one") in NAMES
+
+
+def test_what_a_server_takes_comes_and_goes_with_it(images):
+    create(images, "web", "qcow2", "--disk", "2G")
+    fleet = images.fleet()
+    web = fleet.server("web")
+    placed = fleet.placing.placement.allocations
+    assert placed.of(web.id).held == fleet.placing.allocations_of(web)
+    images.ok("server", "disk", "add", "web", "--size", "1G")
+    images.ok("server", "resize", "web", "--disk", "3G")
+    larger = images.fleet().server("web")
+    expected = fleet.placing.allocations_of(larger)
+    assert placed.of(web.id).held == expected
+    assert {"DISK_GB": 4} in expected.values()
+    images.ok("server", "stop", "web", "--force")  # this guest lets no disk go
+    images.ok("server", "disk", "remove", "web", "disk.data0")
+    assert {"DISK_GB": 3} in placed.of(web.id).held.values()
+    images.ok("server", "delete", "web")
+    assert allocated(images) == set()
+
+
+def test_a_disk_that_does_not_fit_is_refused_and_nothing_has_changed(images):
+    create(images, "web", "qcow2", "--disk", "2G")
+    for words in (
+        ("server", "disk", "add", "web", "--size", "9G"),
+        ("server", "resize", "web", "--disk", "9G"),
+    ):
+        assert "there is no room" in images.fails(*words)[1]
+    assert images.ok("doctor", "--placement").endswith("no problem\n")
+    (server,) = images.json("server", "list")
+    assert server["state"] == "running"
+    assert [disk["size"] for disk in server["disks"]] == [2 * 1024**3]
+
+
+def test_the_native_host_comes_first_and_then_the_one_with_the_template(images):
+    images.plant({"cedar": "images_type_mapping = qcow2:qcow2"})
+    create(images, "native", "qcow2")
+    assert images.where("native") == "cedar"
+    create(images, "first", "vmdk")
+    create(images, "second", "vmdk")
+    assert images.where("second") == images.where("first")
+
+
+def test_a_host_that_is_gone_gets_no_servers_and_keeps_those_it_has(images, grove_hosts):
+    images.plant({name: "image_type_exclude_list = vmdk" for name in NAMES[1:]}, rest=FILTER)
+    create(images, "web", "vmdk")
+    assert images.where("web") == "alder"
+    grove_hosts["alder"].stop()
+    try:
+        listed = {each["name"]: each for each in images.json("host", "list", "--refresh")}
+        assert listed["alder"]["state"].startswith("gone")
+        assert listed["birch"]["state"] == "up"
+        (server,) = images.json("server", "list")
+        assert server["state"] == "unknown: host alder does not answer"
+        assert (
+            "alder: it is disabled"
+            in images.fails("server", "create", "two", "--image", "vmdk", *SMALL)[1]
+        )
+        create(images, "three", "qcow2")
+    finally:
+        grove_hosts["alder"].start()
+    images.ok("host", "list", "--refresh")
+    create(images, "four", "vmdk")
+    images.ok("server", "delete", "web", "three", "four")
+
+
+def test_a_format_that_a_host_loses_is_reported_no_more(images):
+    images.plant(rest=FILTER)
+    create(images, "one", "vmdk")
+    fleet = images.fleet()
+    uuids = {name: found[0] for name, found in fleet.placing.providers().items()}
+    providers = fleet.placing.placement.providers
+    fleet.placing.placement.make_traits(["CUSTOM_ROOM_7"])
+    providers.change_traits(uuids["birch"], lambda now: now | {"CUSTOM_ROOM_7"})
+    images.plant({"birch": "image_type_exclude_list = vmdk"}, rest=FILTER)
+    images.ok("host", "list", "--refresh")
+    traits = providers.traits(uuids["birch"])
+    assert "COMPUTE_IMAGE_TYPE_VMDK" not in traits
+    assert {"COMPUTE_IMAGE_TYPE_QCOW2", "CUSTOM_ROOM_7"} <= traits
+    assert "COMPUTE_IMAGE_TYPE_VMDK" in providers.traits(uuids["alder"])
+
+
+def test_flavours_and_images_ask_for_traits(images):
+    images.plant(rest="[flavor:fast]\nmemory = 16M\nextra_specs = trait:CUSTOM_FAST=required")
+    words = ("server", "create", "web", "--image", "raw", "--flavor", "fast")
+    status, message = images.fails(*words)
+    assert "CUSTOM_FAST" in message
+    fleet = images.fleet()
+    images.ok("host", "list", "--refresh")
+    fleet.placing.placement.make_traits(["CUSTOM_FAST"])
+    uuid = fleet.placing.providers()["birch"][0]
+    fleet.placing.placement.providers.change_traits(uuid, lambda now: now | {"CUSTOM_FAST"})
+    images.ok(*words)
+    assert images.where("web") == "birch"
+
+
+def test_a_lost_placement_is_told_anew_and_what_servers_take_is_put_right(images):
+    create(images, "web", "qcow2")
+    for path in (images.state / "placement").glob("placement.sqlite*"):
+        path.unlink()
+    create(images, "two", "qcow2")
+    status, found = images.fails("doctor", "--placement")[0], images.run("doctor", "--placement")
+    assert status == 1
+    assert "server 'web' takes nothing in Placement" in found.stdout
+    images.ok("doctor", "--placement", "--mend")
+    assert images.ok("doctor", "--placement").endswith("no problem\n")
+
+
+def test_explain_and_a_dry_run_show_every_host(images):
+    images.plant({"birch": "image_type_exclude_list = vmdk"}, rest=FILTER)
+    found = images.json("explain", "vmdk")
+    verdicts = {each["host"]: each for each in found["verdicts"]}
+    assert verdicts["birch"]["lacks"] == ["COMPUTE_IMAGE_TYPE_VMDK"]
+    assert verdicts["alder"]["state"] == "fits"
+    assert {each["host"] for each in found["hosts"]} == set(NAMES)
+    dry = images.json("server", "create", "web", "--image", "vmdk", *SMALL, "--dry-run")
+    assert dry["host"] in ("alder", "cedar")
+    assert images.json("server", "list") == []
+    assert allocated(images) == set()
+
+
+def test_two_hosts_with_one_uuid_are_refused(grove, grove_hosts):
+    grove.plant({"birch": f"connection_uri = {grove_hosts['alder'].uri}&again=yes"})
+    status, message = grove.fails("host", "list")
+    assert "alder" in message and "birch" in message
+    assert "have one UUID" in message
+
+
+def test_a_host_that_never_answered_is_said(images):
+    images.plant({"birch": "connection_uri = qemu:///system?socket=/nowhere"})
+    create(images, "web", "qcow2")
+    listed = {each["name"]: each["state"] for each in images.json("host", "list")}
+    assert "/nowhere" in listed["birch"]
+    assert images.where("web") != "birch"
+    status, message = images.fails("server", "create", "x", "--image", "raw", "--host", "birch")
+    assert "birch" in message
+
+
+def test_placement_that_is_down_or_refuses_is_said_and_nothing_is_made(images):
+    where = "[placement]\nauth_type = none\nendpoint_override = http://127.0.0.1:9"
+    images.plant(rest=where)
+    status, message = refused(images, "web", "qcow2")
+    assert status == 9
+    assert "Placement" in message

@@ -1,0 +1,85 @@
+"""Several hosts, each with its pools on a file system that is mounted in its own namespace and
+nowhere else, at the same path. A plugin (tests/conftest.py)."""
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from millpond.fleet import Fleet
+from tests.support.libvirtd import PrivateLibvirtd, reason_to_skip
+from tests.support.millpond import Millpond
+
+NAMES = ("alder", "birch", "cedar")
+_SIZE = "4g"
+"""Of a file system in memory, of which nothing is taken that is not written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grove(Millpond):
+    """A state directory here, for hosts that are elsewhere."""
+
+    hosts: Mapping[str, PrivateLibvirtd]
+    place: Path
+
+    def plant(
+        self, hosts: Mapping[str, str] | None = None, default: str = "", rest: str = ""
+    ) -> None:
+        """The configuration: what each host has of its own, what all have, other sections."""
+        own = hosts or {}
+        sections = [
+            f"[DEFAULT]\nstate_path = {self.state}\nenabled_hosts = {', '.join(self.hosts)}",
+            f"instances_path = {self.place}/instances\nreserved_host_memory_mb = 0\n{default}",
+            "[libvirt]\nvirt_type = qemu",
+            rest,
+            *(
+                f"[host:{name}]\nconnection_uri = {host.uri}\n{own.get(name, '')}"
+                for name, host in self.hosts.items()
+            ),
+        ]
+        self.config.write_text("\n".join(sections) + "\n")
+
+    def fleet(self) -> Fleet:
+        return Fleet.load([self.config])
+
+    def where(self, server: str) -> str:
+        return self.fleet().server(server).host
+
+    def volumes(self, host: str) -> list[str]:
+        """Disks that lie on the host."""
+        listed = self.hosts[host].run("find", str(self.place), "-name", "*_disk*").stdout
+        return sorted(Path(each).name for each in listed.splitlines())
+
+
+@pytest.fixture(scope="session")
+def grove_hosts(session_directory: Path) -> Iterator[Mapping[str, PrivateLibvirtd]]:
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+    with contextlib.ExitStack() as stack:
+        yield {
+            name: stack.enter_context(PrivateLibvirtd(session_directory / name, name=name))
+            for name in NAMES
+        }
+
+
+@pytest.fixture
+def grove(grove_hosts: Mapping[str, PrivateLibvirtd], session_directory: Path) -> Iterator[Grove]:
+    here = Path(tempfile.mkdtemp(prefix="grove-", dir=session_directory))
+    here.chmod(0o755)
+    place = here / "there"
+    place.mkdir()
+    for host in grove_hosts.values():
+        host.run("mount", "-t", "tmpfs", "-o", f"size={_SIZE},mode=0755", "grove", str(place))
+    made = Grove(directory=here, uri="", hosts=grove_hosts, place=place)
+    made.plant()
+    try:
+        yield made
+    finally:
+        for host in grove_hosts.values():
+            host.clear()
+            host.run("umount", "--lazy", str(place))
+        shutil.rmtree(here)
