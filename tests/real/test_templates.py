@@ -92,7 +92,7 @@ def test_somebody_elses_file_is_neither_used_nor_replaced(engine, image, millpon
 def test_a_base_that_nova_has_made_is_taken_over(engine, millpond, micro_guest, workdir, format):
     """Of a raw image it is the same bytes; others Nova converts."""
     source = converted(micro_guest, format, workdir)
-    image = Intake(engine.images_directory).add(source, name=format)
+    image = Intake(engine.commons.images_directory).add(source, name=format)
     path = _base(engine, millpond, image, micro_guest.path.read_bytes())
     before = path.stat()
     template = engine.cache.templates.fetch_image(image, DiskFormat.RAW)
@@ -110,7 +110,7 @@ def test_what_only_looks_like_a_base_is_left_alone(millpond, micro_guest, workdi
     millpond.configure("images_type = libvirt-storage" if wrong == "time" else "")
     engine = millpond.engine()
     source = converted(micro_guest, "raw", workdir)
-    image = Intake(engine.images_directory).add(source, name="raw")
+    image = Intake(engine.commons.images_directory).add(source, name="raw")
     content = {
         "time": micro_guest.path.read_bytes(),
         "bytes": bytes(MiB),
