@@ -125,6 +125,35 @@ def test_a_linked_image_is_not_copied(
     user.clear()
 
 
+def test_killed_while_an_image_is_made_of_a_running_server(
+    user: CloudUser,
+    offer: Offer,
+    restart: Callable[..., None],
+    ceph: Ceph,
+    millpond_driver: Deployment,
+) -> None:
+    restart("raw:rbd")
+    server = user.create(offer.images["raw"], offer.flavor)
+    user.await_console(server, "READY")
+    millpond_driver.run_until("disk", "extract", "end")
+    user.connection.compute.create_server_image(server, "perch")
+    millpond_driver.compute.await_end()
+    assert _moments(ceph, server)
+    millpond_driver.run()
+    user.wait(server, "ACTIVE")
+    assert _moments(ceph, server) == []
+    user.await_console(user.create(user.snapshot(server).id, offer.flavor), "BOOTS 0002")
+    user.clear()
+
+
+def _moments(ceph: Ceph, server: Server) -> list[Any]:
+    """What Ceph keeps of the root disk besides what it holds now."""
+    told: list[Any] = json.loads(
+        ceph.rbd("snap", "ls", "--format", "json", f"{POOL}/{server.id}_disk")
+    )
+    return told
+
+
 def _parent(ceph: Ceph, server: Server) -> dict[str, Any]:
     """What the root disk is a clone of."""
     told = json.loads(ceph.rbd("info", "--format", "json", f"{POOL}/{server.id}_disk"))
