@@ -11,6 +11,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = [
     "tests.support.fixtures",
+    "tests.support.far",
     "tests.support.grove",
     "tests.support.refusals",
     "tests.support.results",

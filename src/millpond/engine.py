@@ -31,7 +31,7 @@ from millpond.model.layer import CephAccess
 from millpond.model.server import Server, VirtType
 from millpond.model.volume import PoolUsage
 from millpond.records.journal import Watch, unwatched
-from millpond.records.of_host import RecordsOfHost
+from millpond.records.of_hosts import RecordsOfHosts
 from millpond.records.records import Records
 from millpond.storage.ensure import PoolWanted
 from millpond.storage.host_files import HostFiles
@@ -70,7 +70,8 @@ class Engine:
     @cached_property
     def records(self) -> Records:
         """Of this host's servers."""
-        return self._records or RecordsOfHost(self.commons.records, self.name)
+        ours = RecordsOfHosts(self.commons.records, lambda host: host == self.name)
+        return self._records or ours
 
     @property
     def images(self) -> Library:
@@ -94,8 +95,12 @@ class Engine:
 
     @property
     def files_are_here(self) -> bool:
-        """Of the host: those of the base pool answer for all that lie in no pool."""
-        return self.files.are_here(self.pools.base.name)
+        """Of the host: those of its pools answer for all that lie in no pool. One of the two may
+        be shared with us, and its host be elsewhere."""
+        plan = self.pool_plan
+        return all(
+            self.files.are_here(self.pools.named(p.name).name) for p in (plan.base, plan.disks)
+        )
 
     @cached_property
     def consoles(self) -> Consoles:
@@ -164,8 +169,14 @@ class Engine:
 
     @property
     def template_uses(self) -> TemplateUses:
+        """A template that a host uses stays on all that have their cache at the same place: they
+        may share it, and nobody has proven that they do not."""
+        place = self.settings.libvirt.pools.base_images
+        hosts = self.commons.settings.hosts
+        others = {n for n, each in hosts.items() if each.libvirt.pools.base_images != place}
+        records = RecordsOfHosts(self.commons.records, lambda host: host not in others)
         return TemplateUses(
-            records=self.records,
+            records=records,
             domains=self.domains,
             open_pool=self.pools.opened,
             layout=self.nova_layout(),
@@ -222,10 +233,13 @@ class Engine:
     @property
     def image_types(self) -> frozenset[ImageFormat]:
         """Of the images that this host takes."""
-        return self.image_types_of("qemu")
+        return self._image_types("qemu", files_are_here=True)
 
     def image_types_of(self, hypervisor: str) -> frozenset[ImageFormat]:
-        """The same, of a host that is really this."""
+        """The same, as the host really is."""
+        return self._image_types(hypervisor, files_are_here=self.files_are_here)
+
+    def _image_types(self, hypervisor: str, *, files_are_here: bool) -> frozenset[ImageFormat]:
         compute = self.settings.compute
         is_vz = hypervisor == "vz" or self.settings.libvirt.virt_type is VirtTypeOption.PARALLELS
         return image_types.taken(
@@ -233,6 +247,7 @@ class Engine:
             compute.image_type_exclude_list,
             converted=compute.report_converted_image_types,
             hypervisor="parallels" if is_vz else hypervisor,
+            files_are_here=files_are_here,
         )
 
     def pool_of(self, backend: Backend, role: str) -> str:
@@ -304,8 +319,9 @@ class Engine:
         """What each volume of a pool belongs to, in words, from the records."""
         keeps_templates = pool.ceph or pool.name == self.pool_plan.base.name
         templates = self.cache.all() if keeps_templates else ()
-        disks = [(disk, server) for server in self.records.all() for disk in server.disks]
-        overlays = [(server.overlay, server) for server in self.records.all()]
+        servers = self.commons.records.all()  # of all hosts: they may share the pool
+        disks = [(disk, server) for server in servers for disk in server.disks]
+        overlays = [(server.overlay, server) for server in servers]
         return {
             **{
                 disk.template.volume: f"disk {disk.role} of server {server.name}, as its base"

@@ -161,8 +161,7 @@ def test_a_format_that_a_host_loses_is_reported_no_more(images):
 def test_flavours_and_images_ask_for_traits(images):
     images.plant(rest="[flavor:fast]\nmemory = 16M\nextra_specs = trait:CUSTOM_FAST=required")
     words = ("server", "create", "web", "--image", "raw", "--flavor", "fast")
-    status, message = images.fails(*words)
-    assert "CUSTOM_FAST" in message
+    assert "CUSTOM_FAST" in images.fails(*words)[1]
     fleet = images.fleet()
     images.ok("host", "list", "--refresh")
     fleet.placing.placement.make_traits(["CUSTOM_FAST"])
@@ -199,9 +198,7 @@ def test_explain_and_a_dry_run_show_every_host(images):
 
 def test_two_hosts_with_one_uuid_are_refused(grove, grove_hosts):
     grove.plant({"birch": f"connection_uri = {grove_hosts['alder'].uri}&again=yes"})
-    status, message = grove.fails("host", "list")
-    assert "alder" in message and "birch" in message
-    assert "have one UUID" in message
+    assert "alder and birch have one UUID" in grove.fails("host", "list")[1]
 
 
 def test_a_host_that_never_answered_is_said(images):
@@ -210,8 +207,8 @@ def test_a_host_that_never_answered_is_said(images):
     listed = {each["name"]: each["state"] for each in images.json("host", "list")}
     assert "/nowhere" in listed["birch"]
     assert images.where("web") != "birch"
-    status, message = images.fails("server", "create", "x", "--image", "raw", "--host", "birch")
-    assert "birch" in message
+    words = ("server", "create", "x", "--image", "raw", "--host", "birch")
+    assert "there is no host 'birch'" in images.fails(*words)[1]
 
 
 def test_placement_that_is_down_or_refuses_is_said_and_nothing_is_made(images):

@@ -11,7 +11,9 @@ from tests.support.openstack.cinder import Cinder
 from tests.support.openstack.environment import reason_to_skip
 from tests.support.openstack.glance import Glance
 from tests.support.openstack.iscsi import IscsiTarget
+from tests.support.openstack.mariadb import MariaDb
 from tests.support.openstack.nfs import NfsExport
+from tests.support.openstack.placement import Placement
 
 
 @pytest.fixture(scope="session")
@@ -56,4 +58,17 @@ def barbican(services_directory: Path) -> Iterator[Barbican]:
 def glance_on_cinder(services_directory: Path, cinder: Cinder) -> Iterator[Glance]:
     """Files, volumes and Ceph."""
     with Glance(services_directory / "glance-on-cinder", cinder=cinder) as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def mariadb(services_directory: Path) -> Iterator[MariaDb]:
+    with MariaDb(services_directory / "mariadb", "placement") as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def placement_service(services_directory: Path, mariadb: MariaDb) -> Iterator[Placement]:
+    database = mariadb.url("placement")
+    with Placement(services_directory / "placement", database=database) as service:
         yield service

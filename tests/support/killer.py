@@ -14,9 +14,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from millpond.compute import data_disks, delete, power, resize, snapshot, spawn
+from millpond.compute import data_disks, delete, power, resize, snapshot
 from millpond.compute.request import ServerRequest
-from millpond.engine import Engine
 from millpond.fleet import Fleet
 from millpond.images.intake import Intake
 from millpond.model.flavor import Flavor
@@ -41,37 +40,51 @@ def die_at(verb: str, step: str, moment: Moment) -> Watch:
     return watch
 
 
-def create(engine: Engine, name: str, image: str, swap: str = "0") -> None:
+def create(fleet: Fleet, name: str, image: str, swap: str = "0") -> None:
     flavor = Flavor(memory=32 * MiB, swap=int(swap))
-    request = ServerRequest(name=name, image=engine.images.get(image), flavor=flavor)
-    spawn.create(engine.host, request)
+    fleet.create(ServerRequest(name=name, image=fleet.images.get(image), flavor=flavor))
 
 
-def grow(engine: Engine, name: str, size: str, *how: str) -> None:
+def grow(fleet: Fleet, name: str, size: str, *how: str) -> None:
+    engine, server = fleet.find(name)
     host = without_files(engine) if "without-files" in how else engine.host
-    resize.grow(host, engine.server(name), "disk", int(size))
+    resize.grow(host, server, "disk", int(size))
 
 
-def take_snapshot(engine: Engine, name: str, image: str) -> None:
+def take_snapshot(fleet: Fleet, name: str, image: str) -> None:
+    engine, server = fleet.find(name)
     request = snapshot.SnapshotRequest(name=image)
-    intake = Intake(engine.commons.images_directory)
-    snapshot.snapshot(engine.host, intake, engine.server(name), request)
+    snapshot.snapshot(engine.host, Intake(fleet.images_directory), server, request)
+
+
+def prune(fleet: Fleet) -> None:
+    cache = fleet.engine().cache
+    cache.manager.prune(cache.rules.at_once())
+
+
+def of_server(act: Callable[..., object]) -> Callable[..., object]:
+    """What is done to a server, on its host."""
+
+    def action(fleet: Fleet, name: str, *rest: str) -> None:
+        engine, server = fleet.find(name)
+        act(engine.host, server, *rest)
+
+    return action
 
 
 ACTIONS: dict[str, Callable[..., object]] = {
     "create": create,
-    "delete": lambda engine, name: delete.delete(engine.host, engine.server(name)),
-    "start": lambda engine, name: power.start(engine.host, engine.server(name)),
-    "reboot": lambda engine, name: power.reboot(engine.host, engine.server(name), patience=0),
+    "delete": of_server(delete.delete),
+    "start": of_server(power.start),
+    "reboot": of_server(lambda host, server: power.reboot(host, server, patience=0)),
     "grow": grow,
-    "add": lambda engine, name, size: data_disks.add(engine.host, engine.server(name), int(size)),
-    "remove": lambda engine, name, role: data_disks.remove(engine.host, engine.server(name), role),
+    "add": of_server(lambda host, server, size: data_disks.add(host, server, int(size))),
+    "remove": of_server(data_disks.remove),
     "snapshot": take_snapshot,
-    "prune": lambda engine: engine.cache.manager.prune(engine.cache.rules.at_once()),
+    "prune": prune,
 }
 
 
 def main() -> None:
     config, verb, step, moment, action, *rest = sys.argv[1:]
-    engine = Fleet.load([Path(config)], die_at(verb, step, Moment(moment))).engine()
-    ACTIONS[action](engine, *rest)
+    ACTIONS[action](Fleet.load([Path(config)], die_at(verb, step, Moment(moment))), *rest)

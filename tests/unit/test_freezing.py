@@ -28,6 +28,9 @@ class Pool:
     def thaw(self, disk):
         self.asked.append(f"thaw {disk.role}")
 
+    def tidy(self, disk):
+        self.asked.append(f"tidy {disk.role}")
+
 
 @pytest.fixture
 def pool():
@@ -61,7 +64,7 @@ def test_it_is_thawed_when_the_copy_fails(host, pool):
 
     with pytest.raises(KeyboardInterrupt):
         take(host, fail)
-    assert pool.asked == ["freeze disk", "thaw disk"]
+    assert pool.asked == ["freeze disk", "tidy disk", "thaw disk"]
     assert host.records.find(server().id).operation is None
 
 
@@ -69,7 +72,7 @@ def test_who_comes_after_a_crash_thaws_it(host, pool):
     entered = ServerJournal(host.records, {}).enter(server(), "snapshot", "extract")
     verb = snapshotting(host, entered.operation.details)
     journal.recover(verb, "extract", entered, ServerJournal(host.records))
-    assert pool.asked == ["thaw disk"]
+    assert pool.asked == ["tidy disk", "thaw disk"]
 
 
 def test_a_disk_that_goes_is_thawed_first(host, pool):

@@ -18,6 +18,9 @@ SERVED: Mapping[str, frozenset[Backend]] = {
 work."""
 _BOOTS_KERNELS = ("qemu", "kvm")
 
+NEEDS_FILES = frozenset({Backend.PLOOP})
+"""Backends whose disks libvirt cannot make."""
+
 
 def taken(
     selection: Selection,
@@ -25,9 +28,12 @@ def taken(
     *,
     converted: bool,
     hypervisor: str = "qemu",
+    files_are_here: bool = True,
 ) -> frozenset[ImageFormat]:
     """Without ``converted``, only formats whose bytes serve disks as they are."""
     served = SERVED.get(hypervisor, frozenset())
+    if not files_are_here:
+        served -= NEEDS_FILES
     choices = {each: selection.choose(each) for each in SOURCES}
     disks = {
         each

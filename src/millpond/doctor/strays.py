@@ -14,6 +14,8 @@ from millpond.engine import Engine
 from millpond.errors import PoolNotFound
 from millpond.model.formats import DiskFormat
 from millpond.model.names import UUID, split_volume_name, template_name
+from millpond.storage.host_files import is_marker
+from millpond.storage.sharing import is_mark
 
 _DIRECTORY = re.compile(UUID)
 _BASE = re.compile(r"[0-9a-f]{40}(\.\w+)?")  # SHA-1 of an image's id, as Nova names a base
@@ -75,7 +77,8 @@ def _in_pool(engine: Engine, name: str) -> Finding | None:
         return None
     listed = [volume.name for volume in pool.volumes()]
     owners = engine.volume_owners(pool)  # after the listing: a record is older than its volume
-    strays = [each for each in listed if each not in owners and pool.find(each)]
+    named = {each for each in listed if each in owners or is_mark(each) or is_marker(each)}
+    strays = [each for each in listed if each not in named and pool.find(each)]
     if strays and pool.capabilities.remote:
         return ok(f"{counted(len(strays), 'volume')} in pool {name!r} may be those of other hosts")
     return _reported(pool.name, strays, _servers(engine)) if strays else None

@@ -20,6 +20,8 @@ class CloudAccess:
     cafile: str
     insecure: bool
     patience: Patience
+    interfaces: tuple[str, ...] = ("internal", "public")
+    """valid_interfaces: the first of them that the catalogue has; for Placement alone."""
 
     @property
     def is_stated(self) -> bool:

@@ -57,12 +57,12 @@ class Placing:
 
     @cached_property
     def placement(self) -> Placement:
-        access = self._settings.placement
+        access, directory = self._settings.placement, self._settings.state_path / "placement"
         manager: Any = stevedore.DriverManager(
             _DOORS,
             "external" if access else "embedded",
             invoke_on_load=True,
-            invoke_args=(access or self._settings.state_path / "placement",),
+            invoke_args=(access, directory) if access else (directory,),
         )
         return Placement(manager.driver)
 

@@ -32,6 +32,9 @@ NEWEST: Version = (1, 39)
 WITH_CONSUMER_TYPES: Version = (1, 38)
 WITH_ANY_TRAIT: Version = (1, 39)
 
+WRITING = "writing"
+"""The lock that a door holds around every request that changes something."""
+
 _CONFLICT = "placement.concurrent_update"
 _IN_USE = (
     "placement.inventory.inuse",

@@ -20,6 +20,8 @@ class State(StrEnum):
     FITS = "fits"
     LACKS = "lacks"
     NO_ROOM = "no room"
+    LATE = "late"
+    """There was room when Placement was asked, and none any more when it was to be claimed."""
     DISABLED = "disabled"
     UNREACHABLE = "unreachable"
     FOREIGN = "foreign"
@@ -60,12 +62,13 @@ class Decision:
 
     def lost(self, host: str, reason: str) -> Self:
         """Somebody else was faster."""
-        late = Verdict(host=host, state=State.NO_ROOM, reason=reason)
-        return replace(
-            self,
-            choices=tuple(each for each in self.choices if each.host != host),
-            verdicts=tuple(late if each.host == host else each for each in self.verdicts),
-        )
+        left = tuple(each for each in self.choices if each.host != host)
+        late = Verdict(host=host, state=State.LATE, reason=reason)
+        return replace(self, choices=left).reconsidered([late])
+
+    def reconsidered(self, verdicts: Iterable[Verdict]) -> Self:
+        anew = {each.host: each for each in verdicts}
+        return replace(self, verdicts=tuple(anew.get(each.host, each) for each in self.verdicts))
 
     def won(self, host: str) -> Self:
         return replace(
@@ -93,8 +96,8 @@ class Decision:
         if silent and not self.query.required.isdisjoint(IMAGE_TYPES.values()):
             return (
                 f"hosts are filtered by image types, and {_and_more(silent)} reported none at "
-                "all: 'millpond host list --refresh' reports those of our hosts, others need a Nova "
-                "that does; set filter_hosts_by_image_type_support = false until all have"
+                "all: 'millpond host list --refresh' reports those of our hosts, others need a "
+                "Nova that does; set filter_hosts_by_image_type_support = false until all have"
             )
         return "'millpond explain IMAGE' shows every host and what it lacks"
 

@@ -19,11 +19,10 @@ from placement import conf, db_api, deploy
 from placement.objects import resource_class, trait
 
 from millpond.errors import PlacementFailed, StateNotWritable
-from millpond.scheduling.api import Answer
+from millpond.scheduling.api import WRITING, Answer
 from millpond.system.locks import Locks
 
 _FILE = "placement.sqlite"
-_LOCK = "writing"
 _BUSY_SECONDS = 60
 """Readers wait at most as long as a writer's last step takes; this is for machines that stand."""
 _ADMINISTRATOR = "admin"  # noauth2 takes the token for the user's name
@@ -71,14 +70,14 @@ class EmbeddedPlacement:
 
     def ask(self, method: str, path: str, version: str, body: bytes | None) -> Answer:
         app = self._loaded()
-        alone = nullcontext() if method == "GET" else self._locks.hold(_LOCK)
+        alone = nullcontext() if method == "GET" else self._locks.hold(WRITING)
         with alone, _turns.at(self._database):
             return _called(app, _environment(method, path, version, body or b""))
 
     def _loaded(self) -> WSGIApplication:
         with self._loading:
             if self._app is None:
-                with self._locks.hold(_LOCK), _turns.at(self._database):
+                with self._locks.hold(WRITING), _turns.at(self._database):
                     self._app = self._load()
             return self._app
 

@@ -1,8 +1,10 @@
 """Placement as a service: [placement] says where, as in nova.conf, and who asks."""
 
+from contextlib import nullcontext
 from functools import cached_property
+from pathlib import Path
 
-from openstack.proxy import Proxy
+from keystoneauth1.adapter import Adapter
 
 from millpond.errors import (
     FetchFailed,
@@ -14,9 +16,10 @@ from millpond.errors import (
     PlacementUnreachable,
 )
 from millpond.model.cloud import CloudAccess
-from millpond.scheduling.api import Answer
+from millpond.scheduling.api import WRITING, Answer
 from millpond.system import cloud
 from millpond.system.http import Reading
+from millpond.system.locks import Locks
 
 _NO_KEYSTONE = "none"
 _NAMELESS = {"X-Auth-Token": "admin"}
@@ -24,32 +27,40 @@ _NAMELESS = {"X-Auth-Token": "admin"}
 
 
 class ExternalPlacement:
-    """A door."""
+    """A door. Of our processes one writes at a time here, too: on MariaDB and MySQL a Placement
+    that tries again by itself counts what was free before (docs/facts.md), and only we claim
+    anything of our hosts."""
 
-    def __init__(self, access: CloudAccess) -> None:
+    def __init__(self, access: CloudAccess, directory: Path) -> None:
         self._access = access
+        self._locks = Locks(directory / "locks")
         self._reading = Reading(shown="Placement", patience=access.patience)
 
     def ask(self, method: str, path: str, version: str, body: bytes | None) -> Answer:
         headers = {"OpenStack-API-Version": f"placement {version}", "Accept": "application/json"}
         if body is not None:
             headers["Content-Type"] = "application/json"
-        if self._access.auth_type == _NO_KEYSTONE:
+        knows_us = self._access.auth_type != _NO_KEYSTONE
+        if not knows_us:
             headers |= _NAMELESS
+        alone = nullcontext() if method == "GET" else self._locks.hold(WRITING)
         try:
-            with cloud.explained(self._reading, "Placement"):
+            with alone, cloud.explained(self._reading, "Placement"):
                 answer = self._api.request(
-                    path, method, headers=headers, data=body, raise_exc=False
+                    path,
+                    method,
+                    headers=headers,
+                    data=body,
+                    raise_exc=False,
+                    authenticated=knows_us,
                 )
         except FetchFailed as error:
             raise _in_our_words(error) from error
         return Answer(status=answer.status_code, body=answer.content)
 
     @cached_property
-    def _api(self) -> Proxy:
-        api = cloud.connect(self._access, "placement").placement
-        assert isinstance(api, Proxy)
-        return api
+    def _api(self) -> Adapter:
+        return cloud.plain_client(self._access, "placement")
 
 
 def _in_our_words(error: FetchFailed) -> MillpondError:

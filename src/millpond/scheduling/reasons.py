@@ -48,6 +48,7 @@ class Reasons:
                 host=each,
                 state=State.NOT_REPORTED,
                 reason="it has not been reported to Placement",
+                lacks=query.required,
                 reports_image_types=False,
             )
             for each in missing

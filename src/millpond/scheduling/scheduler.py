@@ -60,6 +60,7 @@ class Scheduler:
         self._placement = placement
         self._policy = policy
         self._hosts = hosts
+        self._reasons = Reasons(placement, hosts)
         self._names = {uuid: name for name, uuid in hosts.items()}
 
     def query(self, request: SchedulingRequest) -> PlacementQuery:
@@ -92,8 +93,7 @@ class Scheduler:
             for name, score in scores.items()
         ]
         if everything or not ranked:
-            known = {*views}
-            verdicts += Reasons(self._placement, self._hosts).of(request, query, known)
+            verdicts += self._reasons.of(request, query, views.keys())
         choices = (self._choice(name, query, views[name]) for name in scores)
         rest = sorted(verdicts, key=lambda each: each.host)
         return Decision(
@@ -116,7 +116,16 @@ class Scheduler:
                 allocations=choice.allocations,
                 decision=decision.won(choice.host),
             )
-        raise decision.no_valid_host()
+        raise self._reconsidered(decision).no_valid_host()
+
+    def _reconsidered(self, decision: Decision) -> Decision:
+        """What Placement says of a claim that came too late names no amounts."""
+        late = {each.host for each in decision.verdicts if each.state is State.LATE}
+        if not late:
+            return decision
+        others = {each.host for each in decision.verdicts} - late
+        reasons = self._reasons.of(decision.request, decision.query, others)
+        return decision.reconsidered(each for each in reasons if each.host in late)
 
     def _candidates(
         self, request: SchedulingRequest, query: PlacementQuery

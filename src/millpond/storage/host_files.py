@@ -2,8 +2,10 @@
 
 import logging
 import os
+import re
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +18,9 @@ from millpond.storage.pool import Pool
 
 LOG = logging.getLogger(__name__)
 
-_MARKER = "millpond-marker-"
+_MARKER = re.compile(r"millpond-marker-(\d+)-[0-9a-f]{32}")
+_DEAD_AFTER = 60
+"""Seconds: who looks for a marker needs a thousandth of one."""
 
 
 class HostFiles:
@@ -63,7 +67,8 @@ def _look(pool: Pool) -> bool | None:
     """A volume without content whose name and length nobody could guess; None if somebody took
     it away before it was looked for."""
     length = secrets.randbelow(GiB)
-    spec = VolumeSpec(name=_MARKER + secrets.token_hex(16), format=DiskFormat.RAW, capacity=length)
+    name = f"millpond-marker-{int(time.time())}-{secrets.token_hex(16)}"
+    spec = VolumeSpec(name=name, format=DiskFormat.RAW, capacity=length)
     made = pool.create(spec)
     try:
         found = _has_length(Path(made.path), length)
@@ -82,12 +87,13 @@ def _has_length(path: Path, length: int) -> bool:
 def _sweep(pool: Pool) -> None:
     """What processes left that were killed while they looked."""
     for name in pool.names():
-        if is_marker(name):
+        found = _MARKER.fullmatch(name)
+        if found and time.time() - int(found[1]) > _DEAD_AFTER:
             _delete(pool, name)
 
 
 def is_marker(name: str) -> bool:
-    return name.startswith(_MARKER)
+    return bool(_MARKER.fullmatch(name))
 
 
 def _delete(pool: Pool, name: str) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import openstack
 from keystoneauth1 import exceptions as keystone
+from keystoneauth1.adapter import Adapter
 from openstack.connection import Connection
 from openstack.exceptions import HttpException, SDKException
 
@@ -41,6 +42,20 @@ def connect(access: CloudAccess, service: str) -> Connection:
         verify=not access.insecure,
         **limits,
         **{name: value for name, value in stated.items() if value},
+    )
+
+
+def plain_client(access: CloudAccess, service: str) -> Adapter:
+    """One that knows who asks and where the service is, and nothing of the service itself."""
+    connection = connect(access, service)
+    return Adapter(
+        session=connection.session,
+        service_type=service,
+        region_name=connection.config.get_region_name(service),
+        interface=list(access.interfaces),
+        endpoint_override=connection.config.get_endpoint(service),
+        connect_retries=access.patience.retries,
+        status_code_retries=access.patience.retries,
     )
 
 

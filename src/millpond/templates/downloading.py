@@ -94,6 +94,7 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
         return Step("receive", self._receive), Step("convert", self._convert)
 
     def _prepare(self, image: Image, format: DiskFormat, progress: Progress) -> Template:
+        self._store.shelf.refuse(format)
         if adopted := adopt(self._store, image, format):
             return adopted
         replaces = self._publication.will_replace(template_name(image.id, format))

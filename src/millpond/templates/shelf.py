@@ -26,6 +26,10 @@ class Shelf(Protocol):
         """Whether a template's bytes are carried to it when it enters."""
         ...
 
+    def refuse(self, format: DiskFormat) -> None:
+        """Raises NeedsHostFiles for what could not be served from here, or never be removed."""
+        ...
+
     def names(self) -> Sequence[str]: ...
 
     def has(self, name: str) -> bool: ...
@@ -76,8 +80,12 @@ class FileShelf:
         self._pool = pool
         self._directory = Path(pool.path)
 
+    def refuse(self, format: DiskFormat) -> None:
+        """Everything can be a file."""
+
     def names(self) -> list[str]:
-        return sorted(path.name for path in self._directory.glob("*"))
+        names = (path.name for path in self._directory.glob("*"))
+        return sorted(name for name in names if not is_marker(name))
 
     def has(self, name: str) -> bool:
         return (self._directory / name).exists()
@@ -133,6 +141,12 @@ class VolumeShelf:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+
+    def refuse(self, format: DiskFormat) -> None:
+        """libvirt takes a file of ploop's for a directory, and neither reads nor removes it."""
+        if not format.libvirt_makes:
+            reason = "libvirt cannot make one"
+            raise NeedsHostFiles(f"a {format} template", reason, self._pool.path)
 
     def names(self) -> list[str]:
         return [name for name in self._pool.names() if not is_marker(name)]

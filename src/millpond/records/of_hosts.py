@@ -1,5 +1,6 @@
-"""The records of the servers of one host, among those of all."""
+"""The records of the servers of some hosts, among those of all."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from millpond.errors import DamagedRecord
@@ -8,12 +9,13 @@ from millpond.model.server import Server
 from millpond.records.records import Records
 
 
-class RecordsOfHost:
-    """What is found is this host's; names are taken whatever the host."""
+class RecordsOfHosts:
+    """What is found is of these hosts; names are taken whatever the host."""
 
-    def __init__(self, records: Records, host: str) -> None:
+    def __init__(self, records: Records, counts: Callable[[str], bool]) -> None:
+        """``counts`` tells it of a host's name."""
         self._records = records
-        self._host = host
+        self._counts = counts
 
     @property
     def owner(self) -> str:
@@ -21,15 +23,15 @@ class RecordsOfHost:
 
     def find(self, id: ServerId) -> Server | None:
         found = self._records.find(id)
-        return found if found and found.host == self._host else None
+        return found if found and self._counts(found.host) else None
 
     def all(self) -> list[Server]:
-        return [each for each in self._records.all() if each.host == self._host]
+        return [each for each in self._records.all() if self._counts(each.host)]
 
     def readable(self) -> tuple[list[Server], list[DamagedRecord]]:
         """A damaged one may be anybody's."""
         servers, damaged = self._records.readable()
-        return [each for each in servers if each.host == self._host], damaged
+        return [each for each in servers if self._counts(each.host)], damaged
 
     def has_name(self, name: str) -> bool:
         return self._records.has_name(name)

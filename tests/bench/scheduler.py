@@ -1,0 +1,190 @@
+"""What a decision of the scheduler costs: Placement's part, and ours.
+
+python -m tests.bench.scheduler PLOT      needs root; prints a table, and draws it
+"""
+
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from urllib.parse import urlencode
+from uuid import uuid4
+
+from millpond.scheduling.api import Answer, Door
+from millpond.scheduling.embedded import EmbeddedPlacement
+from millpond.scheduling.external import ExternalPlacement
+from millpond.scheduling.placement import Placement
+from millpond.scheduling.scheduler import Scheduler, SchedulingPolicy
+from millpond.scheduling.traits import IMAGE_TYPES
+from millpond.scheduling.weighers import Multipliers, Standing, weigh
+from tests.bench.plot import Line, plot
+from tests.support.openstack.crowd import crowd, name_of
+from tests.support.openstack.mariadb import MariaDb
+from tests.support.openstack.placement import Placement as Service
+from tests.support.scheduling import request, uuid_of, view
+from tests.support.session import session_directory
+
+SIZES = (100, 1000, 5000)
+RUNS = 7
+VERSION = "1.39"
+
+HEAD = """\
+# A decision of the scheduler
+
+{date}, {machine}, Python {python}, {load}. `make bench-scheduler` writes this page.
+Every host is a provider with a pool beneath it, 17 traits and no servers; nine of ten take the
+image. SQLite is the embedded Placement, in the same process; MariaDB is beneath a Placement as a
+service on this machine. Medians of {runs} runs, after one that is not counted.
+
+The *bare query* is the scheduler's own, put to the same Placement, with its answer thrown away. A
+*decision* asks it, looks at every host that is offered, weighs all of them and ends before the
+claim. *Ours* is what it takes beside Placement: reading the answer and all that follows. At most
+20 ms and a fifth of the bare query are *allowed*. The *peer* is the other way to do it: all hosts
+are fetched, whatever they can do, and looked through here.
+
+| database | hosts | bare query | decision | ours | allowed | claim | peer |
+|---|---|---|---|---|---|---|---|"""
+
+
+class Timing:
+    """A door with a clock."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self.seconds = 0.0
+
+    def ask(self, method: str, path: str, version: str, body: bytes | None) -> Answer:
+        start = time.perf_counter()
+        try:
+            return self._door.ask(method, path, version, body)
+        finally:
+            self.seconds += time.perf_counter() - start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    database: str
+    hosts: int
+    bare: float
+    decision: float
+    ours: float
+    claim: float
+    peer: float
+
+    @property
+    def allowed(self) -> float:
+        return 0.02 + 0.2 * self.bare
+
+    def row(self) -> str:
+        times = (self.bare, self.decision, self.ours, self.allowed, self.claim, self.peer)
+        cells = (self.database, self.hosts, *(f"{1000 * each:.0f} ms" for each in times))
+        return f"| {' | '.join(map(str, cells))} |"
+
+
+def median(act: Callable[[], float]) -> float:
+    act()
+    return statistics.median(act() for _ in range(RUNS))
+
+
+def seconds(act: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    act()
+    return time.perf_counter() - start
+
+
+def measured(database: str, door: Door, hosts: int) -> Result:
+    timing = Timing(door)
+    placement = Placement(timing)
+    placement.providers.find(uuid=str(uuid4()))  # it is loaded, and the version agreed
+    names = {name_of(number): uuid_of(name_of(number)) for number in range(hosts)}
+    policy = SchedulingPolicy(filters_image_types=True, multipliers=Multipliers())
+    scheduler = Scheduler(placement, policy, names)
+    path = f"/allocation_candidates?{urlencode(list(scheduler.query(request()).params()))}"
+
+    def ours() -> float:
+        timing.seconds = 0.0
+        whole = seconds(lambda: scheduler.decide(request(), lambda _: view()))
+        return whole - timing.seconds
+
+    def claim() -> float:
+        decision = scheduler.decide(request(), lambda _: view())
+        return seconds(lambda: scheduler.claim(decision))
+
+    assert len(scheduler.decide(request(), lambda _: view()).choices) == hosts * 9 // 10
+    return Result(
+        database=database,
+        hosts=hosts,
+        bare=median(lambda: seconds(lambda: door.ask("GET", path, VERSION, None))),
+        decision=median(lambda: seconds(lambda: scheduler.decide(request(), lambda _: view()))),
+        ours=median(ours),
+        claim=median(claim),
+        peer=median(lambda: seconds(lambda: filter_here(placement, names))),
+    )
+
+
+def filter_here(placement: Placement, names: dict[str, str]) -> str:
+    """All hosts with their traits, as a scheduler without request filters gets them."""
+    known = {uuid: name for name, uuid in names.items()}
+    found = placement.candidates([("resources", "VCPU:1,MEMORY_MB:512,DISK_GB:5")])
+    wanted = {
+        known[uuid]: Standing(
+            native=True, cached=False, disk=0, memory=summary.resources["MEMORY_MB"].free
+        )
+        for uuid, summary in found.provider_summaries.items()
+        if uuid in known and IMAGE_TYPES["qcow2"] in summary.traits
+    }
+    return next(iter(weigh(wanted, Multipliers())))
+
+
+def growing(database: str, url: str, door: Door, directory: Path) -> Iterator[Result]:
+    directory.mkdir(exist_ok=True)
+    Placement(door).providers.find()  # makes the tables
+    for before, hosts in zip((0, *SIZES), SIZES, strict=False):
+        crowd(url, range(before, hosts), directory)
+        result = measured(database, door, hosts)
+        print(result.row(), flush=True)
+        yield result
+
+
+def lines(results: Sequence[Result]) -> Iterator[Line]:
+    for database in ("SQLite", "MariaDB"):
+        those = [each for each in results if each.database == database]
+        for label, name in (("bare query", "bare"), ("decision", "decision"), ("peer", "peer")):
+            yield Line(f"{database}: {label}", [(r.hosts, getattr(r, name)) for r in those])
+
+
+def main(target: Path) -> None:
+    os.environ["NO_PROXY"] = "127.0.0.1"
+    stated = {"machine": platform.machine(), "python": platform.python_version(), "runs": RUNS}
+    load = f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}"
+    print(HEAD.format(date=date.today(), load=load, **stated), flush=True)
+    with session_directory() as directory, MariaDb(directory / "mariadb", "placement") as mariadb:
+        own = directory / "embedded"
+        embedded = EmbeddedPlacement(own)
+        results = [*growing("SQLite", f"sqlite:///{own}/placement.sqlite", embedded, own)]
+        url = mariadb.url("placement")
+        with Service(directory / "placement", database=url) as service:
+            external = ExternalPlacement(service.access(), directory / "external")
+            results += growing("MariaDB", url, external, directory / "external")
+    lines = [
+        Line(
+            f"{database}: {label}", [(r.hosts, pick(r)) for r in results if r.database == database]
+        )
+        for database in ("SQLite", "MariaDB")
+        for label, pick in (
+            ("bare query", lambda r: r.bare),
+            ("decision", lambda r: r.decision),
+            ("peer", lambda r: r.peer),
+        )
+    ]
+    target.write_text(plot("hosts", "seconds", lines))
+    print(f"\n![The table as a plot]({target.name})")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,113 @@
+"""Shelves and ledgers of files, and of the volumes of a pool in memory."""
+
+import pytest
+
+from millpond.errors import DamagedRecord, NeedsHostFiles
+from millpond.model.formats import DiskFormat
+from millpond.model.volume import VolumeSpec
+from millpond.storage.memory_pool import MemoryPool
+from millpond.templates.ledger import FileLedger, VolumeLedger
+from millpond.templates.shelf import FileShelf, VolumeShelf
+from tests.contract.ledger import LedgerContract
+from tests.contract.shelf import ShelfContract, part
+
+
+class TestFileShelf(ShelfContract):
+    @pytest.fixture
+    def shelf(self, tmp_path):
+        pool = MemoryPool("base")
+        pool.path = str(tmp_path / "base")
+        (tmp_path / "base").mkdir()
+        return FileShelf(pool)
+
+
+class TestVolumeShelf(ShelfContract):
+    @pytest.fixture
+    def shelf(self):
+        return VolumeShelf(MemoryPool("base"))
+
+    def test_one_that_disks_may_stand_on_is_not_replaced(self, shelf, tmp_path):
+        shelf.enter(part(tmp_path), "a", False)
+        with pytest.raises(NeedsHostFiles, match="replacing template a is not possible"):
+            shelf.enter(part(tmp_path, b"other"), "a", True)
+        assert b"".join(shelf.bytes_of("a")).startswith(b"a template")
+
+
+class TestFileLedger(LedgerContract):
+    @pytest.fixture
+    def ledger(self, tmp_path):
+        self.directory = tmp_path
+        return FileLedger(tmp_path)
+
+    def damage(self, name):
+        path = self.directory / f"{name}.json"
+        path.write_bytes(path.read_bytes()[:-1])
+
+
+class TestVolumeLedger(LedgerContract):
+    @pytest.fixture
+    def ledger(self):
+        self.pool = MemoryPool("records")
+        return VolumeLedger(self.pool)
+
+    def damage(self, name):
+        self.pool.upload(f"{name}.json", b"?")
+
+    @pytest.mark.parametrize("done", range(7))
+    def test_cut_off_anywhere_it_holds_the_one_or_the_other(self, done):
+        """delete, create, upload of the next; the same of the record; delete the next."""
+        pool = CutOff("records")
+        ledger = VolumeLedger(pool)
+        ledger.write("a", b"old")
+        pool.left = done
+        with pytest.raises(ConnectionError):
+            ledger.write("a", b"new")
+        pool.left = 100
+        assert ledger.read("a") in (b"old", b"new")
+        assert (ledger.names(), ledger.has("a")) == (["a"], True)
+        ledger.write("a", b"newer")
+        assert ledger.read("a") == b"newer"
+        assert pool.names() == ["a.json"]
+
+    @pytest.mark.parametrize("done", range(7))
+    def test_cut_off_at_first_it_holds_nothing_or_all(self, done):
+        pool = CutOff("records")
+        ledger = VolumeLedger(pool)
+        pool.left = done
+        with pytest.raises(ConnectionError):
+            ledger.write("a", b"new")
+        pool.left = 100
+        assert ledger.read("a") == (b"new" if ledger.has("a") else None)
+        ledger.remove("a")
+        assert (pool.names(), ledger.read("a")) == ([], None)
+
+    def test_a_record_that_was_damaged_later_is_not_one_that_was_never_whole(self):
+        pool = MemoryPool("records")
+        pool.create(VolumeSpec(name="a.json", format=DiskFormat.RAW, capacity=3))
+        with pytest.raises(DamagedRecord):
+            VolumeLedger(pool).read("a")
+
+
+class CutOff(MemoryPool):
+    """The connection breaks off after so many calls that change something."""
+
+    left = 100
+
+    def create(self, spec):
+        self._count()
+        return super().create(spec)
+
+    def upload(self, name, content):
+        if self.left == 0:
+            super().upload(name, content[: len(content) // 2])
+        self._count()
+        super().upload(name, content)
+
+    def delete(self, name):
+        self._count()
+        super().delete(name)
+
+    def _count(self):
+        if self.left == 0:
+            raise ConnectionError
+        self.left -= 1

@@ -1,0 +1,92 @@
+"""The embedded Placement with many threads, many processes, and some of them killed."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from millpond.scheduling.embedded import EmbeddedPlacement
+from millpond.scheduling.placement import Placement
+from millpond.scheduling.reporting import Reporting
+from tests.support.claimants import claim_all, claim_in_processes
+from tests.support.scheduling import host, uuid_of
+
+HOSTS = [host("a", vcpus=7), host("b", vcpus=6)]
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return tmp_path / "placement"
+
+
+@pytest.fixture
+def placement(directory):
+    return Placement(EmbeddedPlacement(directory))
+
+
+def test_fifty_threads_never_exceed_what_there_is(placement):
+    Reporting(placement).publish(HOSTS)
+    came = claim_all(placement, 50, 50, ["a", "b"])
+    assert (came.count("a"), came.count("b")) == (7, 6)
+    lost = [each for each in came if each not in ("a", "b")]
+    assert len(lost) == 37
+    assert all(each.count("0 of 1 VCPU are free") == 2 for each in lost)
+    held = {name: placement.providers.consumers(uuid_of(name)) for name in "ab"}
+    assert {name: len(each) for name, each in held.items()} == {"a": 7, "b": 6}
+
+
+@pytest.mark.timeout(200)
+def test_sixteen_processes_never_exceed_what_there_is(directory, placement):
+    Reporting(placement).publish(HOSTS)
+    came = claim_in_processes(str(directory), 16, 2, ["a", "b"])
+    assert (came.count("a"), came.count("b"), len(came)) == (7, 6, 32)
+
+
+@pytest.mark.timeout(200)
+def test_many_first_starts_at_once_make_one_database(directory):
+    came = claim_in_processes(str(directory), 8, 1, ["a"])
+    assert all("a: it has not been reported" in each for each in came)
+    Reporting(Placement(EmbeddedPlacement(directory))).publish(HOSTS)
+
+
+@pytest.mark.timeout(200)
+def test_a_process_that_is_killed_leaves_no_damage(directory, placement):
+    Reporting(placement).publish([host("a", vcpus=1000, memory=2**44)])
+    words = [sys.executable, "-m", "tests.support.claimants", str(directory), "400", "4", "a"]
+    for _ in range(4):
+        before = len(placement.providers.consumers(uuid_of("a")))
+        with subprocess.Popen(words, cwd=ROOT, stderr=subprocess.DEVNULL) as process:
+            while len(placement.providers.consumers(uuid_of("a"))) < before + 2:
+                assert process.poll() is None
+                time.sleep(0.05)
+            os.kill(process.pid, signal.SIGKILL)
+    with sqlite3.connect(directory / "placement.sqlite") as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        found = {row[0] for row in database.execute("SELECT consumer_id FROM allocations")}
+    assert found == set(placement.providers.consumers(uuid_of("a")))
+    assert all(len(placement.allocations.of(each).allocations) == 2 for each in found)
+    claimed = claim_all(placement, 1, 1, ["a"])
+    assert claimed == ["a"]
+
+
+def test_nothing_of_its_talk_reaches_standard_error(directory):
+    program = (
+        "import logging, sys; from pathlib import Path;"
+        "logging.basicConfig(level=logging.WARNING);"
+        "from tests.support.claimants import claim_all, door;"
+        "from millpond.scheduling.placement import Placement;"
+        "from millpond.scheduling.reporting import Reporting;"
+        "from tests.support.scheduling import host;"
+        "placement = Placement(door(sys.argv[1]));"
+        "Reporting(placement).publish([host('a', vcpus=1)]);"
+        "print(claim_all(placement, 3, 3, ['a']).count('a'))"
+    )
+    words = [sys.executable, "-c", program, directory]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("1\n", "")

@@ -1,0 +1,58 @@
+"""Killed in the middle of something on one of several hosts: nothing is taken for nobody."""
+
+import pytest
+
+from millpond.records.journal import Moment
+from tests.real.test_kill import moments
+from tests.support.killer import killed
+
+OURS = ("claim", "release")
+"""The steps that only several hosts have; at the others nothing differs from a single one."""
+VERBS = {
+    "create": ("create", "victim", "raw"),
+    "delete": ("delete", "web"),
+    "grow": ("grow", "web", 3 * 1024**3),
+    "disk add": ("add", "web", 1024**3),
+    "disk remove": ("remove", "web", "disk.data0"),
+}
+CASES = [
+    pytest.param(
+        verb,
+        step,
+        moment,
+        marks=() if step in OURS else pytest.mark.full,
+        id=f"{verb}-{step}-{moment}",
+    )
+    for verb in VERBS
+    for step, moment in moments(verb)
+]
+
+
+@pytest.fixture
+def web(grove, micro_guest):
+    grove.ok("image", "add", micro_guest.path, "--name", "raw")
+    grove.ok("server", "create", "web", "--image", "raw", "--memory", "32M", "--no-start")
+    grove.ok("server", "disk", "add", "web", "--size", "1G")
+    return grove
+
+
+@pytest.mark.parametrize(("verb", "step", "moment"), CASES)
+def test_what_servers_take_is_right_after_mending(
+    web, verb: str, step: str, moment: Moment
+) -> None:
+    killed(web, verb, step, moment, *VERBS[verb])
+    web.run("doctor", "--mend")
+    assert web.ok("doctor", "--placement").endswith("no problem\n")
+    servers = {each.id for each in web.fleet().records.all()}
+    assert taken_by(web) == servers
+
+
+def taken_by(grove) -> set[str]:
+    """Consumers of all providers of all hosts."""
+    placing = grove.fleet().placing
+    return {
+        consumer
+        for uuids in placing.providers().values()
+        for uuid in uuids
+        for consumer in placing.placement.providers.consumers(uuid)
+    }

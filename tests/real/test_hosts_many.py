@@ -1,0 +1,156 @@
+"""Many servers at once for several hosts, and providers that are somebody else's."""
+
+import os
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from millpond.compute.request import ServerRequest
+from millpond.errors import NoValidHost
+from millpond.fleet import Fleet
+from millpond.model.flavor import Flavor
+from millpond.model.sizes import MiB
+from millpond.scheduling.placement import Placement
+from millpond.scheduling.values import Inventory
+from tests.real.test_hosts_killed import taken_by
+from tests.support.grove import NAMES, Grove
+from tests.support.image_files import image_of_each_format
+
+FORMATS = ("raw", "qcow2", "vmdk", "vdi", "vhdx", "vhd")
+TAKEN = {
+    "alder": {"raw", "qcow2", "vhdx"},
+    "birch": {"raw", "vmdk", "vhdx"},
+    "cedar": {"qcow2", "vhd", "vmdk"},
+}
+"""vdi nowhere."""
+SERVERS = 200 if os.environ.get("MILLPOND_TEST_FULL") else 24
+AT_A_TIME = 8
+
+
+@pytest.fixture
+def planted(grove: Grove, workdir: Path) -> Grove:
+    """Six images, by the names of their formats."""
+    for format, path in image_of_each_format(workdir):
+        if format in FORMATS:
+            grove.ok("image", "add", path, "--name", format, "--disk-format", format)
+    grove.plant(
+        {
+            name: f"image_type_exclude_list = {','.join(sorted(set(FORMATS) - taken))}"
+            for name, taken in TAKEN.items()
+        },
+        default="\n".join(f"{each}_allocation_ratio = 999" for each in ("cpu", "ram", "disk")),
+        rest="[scheduler]\nfilter_hosts_by_image_type_support = true",
+    )
+    return grove
+
+
+def register_foreign(placement: Placement, name: str, *traits: str) -> None:
+    """As Nova would: everything at one provider, and more than all of ours have."""
+    id = str(uuid.uuid4())
+    placement.providers.create(id, name)
+    stock = {each: Inventory(total=100_000) for each in ("VCPU", "MEMORY_MB", "DISK_GB")}
+    placement.providers.change_inventories(id, lambda _: stock)
+    placement.providers.change_traits(id, lambda _: frozenset(traits))
+
+
+def create(fleet: Fleet, name: str, image: str) -> str | NoValidHost:
+    """The host that it is on, or why there is none."""
+    request = ServerRequest(
+        name=name, image=fleet.images.get(image), flavor=Flavor(memory=16 * MiB)
+    )
+    try:
+        return fleet.create(request, start=False).host
+    except NoValidHost as error:
+        return error
+
+
+def placed(
+    grove: Grove, count: int, format_of: Callable[[int], str]
+) -> Iterator[tuple[str, str | NoValidHost]]:
+    """Format and host of each, made by threads of one process."""
+    fleet = grove.fleet()
+    formats = [format_of(number) for number in range(count)]
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        yield from zip(
+            formats,
+            pool.map(lambda n: create(fleet, f"s{n}", formats[n]), range(count)),
+            strict=True,
+        )
+
+
+@pytest.mark.timeout(900)
+def test_no_server_lands_where_its_image_is_not_taken(planted: Grove) -> None:
+    planted.ok("host", "list", "--refresh")
+    placement = planted.fleet().placing.placement
+    register_foreign(placement, "esx", "COMPUTE_IMAGE_TYPE_VMDK")
+    register_foreign(placement, "old")
+    found = list(placed(planted, SERVERS, lambda number: FORMATS[number % len(FORMATS)]))
+    for format, host in found:
+        if format == "vdi":
+            assert isinstance(host, NoValidHost)
+            assert "none has COMPUTE_IMAGE_TYPE_VDI" in str(host)
+            assert "esx: it lacks COMPUTE_IMAGE_TYPE_VDI" in str(host)
+        else:
+            assert isinstance(host, str)
+            assert format in TAKEN[host]
+    used = Counter(host for _, host in found if isinstance(host, str))
+    assert used.keys() == set(NAMES)
+    servers = {each.id for each in planted.fleet().records.all()}
+    assert taken_by(planted) == servers
+    assert planted.ok("doctor", "--placement").endswith("no problem\n")
+
+
+def test_with_the_filter_off_nobody_asks_for_traits(planted: Grove) -> None:
+    text = planted.config.read_text()
+    planted.config.write_text(text.replace("support = true", "support = false"))
+    hosts = {host for _, host in placed(planted, 6, lambda _: "vdi")}
+    assert hosts <= set(NAMES)
+
+
+SEATS = 12
+
+
+@pytest.fixture
+def nearly_full(planted: Grove) -> Grove:
+    """Four servers fit on each host."""
+    planted.plant(dict.fromkeys(NAMES, "cpu_allocation_ratio = 2"))
+    planted.ok("host", "list", "--refresh")
+    seats = sum(each["vcpus"]["capacity"] for each in planted.json("host", "list"))
+    assert seats == SEATS == 3 * 2 * (os.cpu_count() or 1)
+    return planted
+
+
+def check(grove: Grove, outcomes: list[bool]) -> None:
+    """As many as fit are there, and nothing of the others."""
+    assert sum(outcomes) == SEATS
+    servers = grove.fleet().records.all()
+    assert Counter(each.host for each in servers) == dict.fromkeys(NAMES, SEATS // 3)
+    assert taken_by(grove) == {each.id for each in servers}
+    assert grove.ok("doctor", "--placement").endswith("no problem\n")
+
+
+@pytest.mark.timeout(600)
+def test_fifty_threads_at_nearly_full_hosts(nearly_full: Grove) -> None:
+    fleet = nearly_full.fleet()
+    with ThreadPoolExecutor(50) as pool:
+        found = list(pool.map(lambda n: create(fleet, f"s{n}", "raw"), range(50)))
+    lost = [each for each in found if isinstance(each, NoValidHost)]
+    check(nearly_full, [isinstance(each, str) for each in found])
+    assert all("VCPU" in str(each) for each in lost)
+
+
+@pytest.mark.timeout(600)
+def test_sixteen_processes_at_nearly_full_hosts(nearly_full: Grove) -> None:
+    def run(number: int) -> bool:
+        words = ("server", "create", f"s{number}", "--image", "raw", "--memory", "16M")
+        done = nearly_full.run(*words, "--no-start", seconds=300)
+        assert done.returncode in (0, 6), done.stderr
+        assert done.returncode == 0 or "no valid host" in done.stderr
+        return done.returncode == 0
+
+    with ThreadPoolExecutor(16) as pool:
+        check(nearly_full, list(pool.map(run, range(50))))

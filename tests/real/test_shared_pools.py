@@ -1,0 +1,98 @@
+"""Pools that several hosts share count once, and only if they were proven to be one (B32)."""
+
+import shutil
+
+import pytest
+
+from millpond.model.formats import DiskFormat
+from millpond.model.sizes import MiB
+from millpond.model.volume import VolumeSpec
+from millpond.storage.memory_pool import MemoryPool
+from millpond.storage.sharing import sharers
+from tests.support.grove import NAMES
+
+POOL = "nova-disks-pool"
+
+
+@pytest.fixture
+def shared(grove):
+    """alder and birch have one directory of disks; cedar has another one at the same path."""
+    place = grove.directory / "shared"
+    place.mkdir(mode=0o755)
+    cedar = grove.hosts["cedar"]
+    cedar.run("mount", "-t", "tmpfs", "-o", "size=1g,mode=0755", "cedar", str(place))
+    grove.plant(dict.fromkeys(NAMES, f"disks_pool_path = {place}/disks"))
+    yield grove
+    for host in grove.hosts.values():
+        host.clear()
+    cedar.run("umount", "--lazy", str(place))
+    shutil.rmtree(place)
+
+
+def pools(grove):
+    listed = grove.json("host", "list", "--refresh")
+    return {each["name"]: each["pools"][0] for each in listed}
+
+
+def test_a_pool_is_shared_by_those_who_see_what_one_of_them_made(shared):
+    found = pools(shared)
+    assert found["alder"]["shared_with"] == ["birch"]
+    assert found["birch"]["shared_with"] == ["alder"]
+    assert found["cedar"]["shared_with"] == []
+    assert not list((shared.directory / "shared" / "disks").iterdir())
+
+
+def test_it_counts_once_in_placement(shared, micro_guest):
+    shared.ok("image", "add", micro_guest.path, "--name", "raw")
+    pools(shared)
+    fleet = shared.fleet()
+    providers = fleet.placing.providers()
+    assert providers["alder"][1] == providers["birch"][1]
+    assert providers["cedar"][1] not in providers["alder"]
+    for host in ("alder", "birch"):
+        words = ("--image", "raw", "--memory", "16M", "--disk", "2G", "--no-start")
+        shared.ok("server", "create", f"on-{host}", *words, "--host", host)
+    consumers = fleet.placing.placement.providers.consumers(providers["alder"][1])
+    assert sorted(each["DISK_GB"] for each in consumers.values()) == [2, 2]
+    assert shared.ok("doctor", "--placement").endswith("no problem\n")
+    shared.ok("server", "delete", "on-alder", "on-birch")
+
+
+def test_who_shared_a_pool_still_does_while_one_does_not_answer(shared):
+    pools(shared)
+    before = shared.fleet().placing.providers()
+    shared.hosts["birch"].stop()
+    try:
+        shared.ok("host", "list", "--refresh")
+        assert shared.fleet().placing.providers() == before
+    finally:
+        shared.hosts["birch"].start()
+
+
+def test_hosts_with_pools_at_one_path_do_not_share_them_for_that(grove):
+    assert all(each["shared_with"] == [] for each in pools(grove).values())
+
+
+def test_what_a_crash_left_of_a_proof_is_swept_and_others_marks_stay() -> None:
+    one = MemoryPool(POOL)
+    ours, theirs = "millpond-shared-me-1", "millpond-shared-you-1"
+    for name in (ours, theirs):
+        one.create(VolumeSpec(name=name, format=DiskFormat.RAW, capacity=MiB))
+    assert sharers({"alder": one, "birch": one, "cedar": MemoryPool(POOL)}, "me") == [
+        frozenset({"alder", "birch"})
+    ]
+    assert [each.name for each in one.volumes()] == [theirs]
+
+
+def test_a_template_that_one_host_uses_stays_in_the_cache_that_another_shares(grove, micro_guest):
+    bases = grove.directory / "bases"
+    bases.mkdir(mode=0o755)
+    grove.plant(dict.fromkeys(NAMES[:2], f"base_images_pool_path = {bases}/_base"))
+    grove.ok("image", "add", micro_guest.path, "--name", "raw")
+    words = ("--image", "raw", "--memory", "16M", "--host", "birch")
+    grove.ok("server", "create", "web", *words)
+    grove.ok("cache", "prune", "--all-unused")
+    grove.ok("server", "reboot", "web", "--hard")
+    grove.ok("server", "delete", "web")
+    grove.ok("cache", "prune", "--all-unused")
+    assert list((bases / "_base").iterdir()) == []

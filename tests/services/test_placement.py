@@ -1,0 +1,90 @@
+"""A real Placement as a service, on MariaDB, and beside a real Keystone."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millpond.errors import PlacementFailed, PlacementRefused, PlacementUnreachable
+from millpond.scheduling.external import ExternalPlacement
+from millpond.scheduling.placement import Placement
+from millpond.scheduling.reporting import Reporting
+from tests.contract.placement import PlacementContract
+from tests.support.claimants import claim_all, claim_in_processes
+from tests.support.openstack.keystone import Keystone
+from tests.support.openstack.placement import Placement as Service
+from tests.support.scheduling import host
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+class TestExternalPlacement(PlacementContract):
+    @pytest.fixture
+    def door(self, placement_service: Service, tmp_path: Path) -> Iterator[ExternalPlacement]:
+        door = ExternalPlacement(placement_service.access(), tmp_path)
+        yield door
+        empty(Placement(door))
+
+    @pytest.mark.timeout(300)
+    def test_many_at_once_never_exceed_what_there_is(self, placement, placement_service, tmp_path):
+        hosts = [host("a", vcpus=7), host("b", vcpus=6)]
+        Reporting(placement).publish(hosts)
+        came = claim_all(placement, 50, 50, ["a", "b"])
+        assert (came.count("a"), came.count("b")) == (7, 6)
+        assert all("VCPU are free" in each for each in came if each not in ("a", "b"))
+        empty(placement)
+        Reporting(placement).publish(hosts)
+        came = claim_in_processes(f"{tmp_path},{placement_service.url}", 16, 1, ["a", "b"])
+        assert (came.count("a"), came.count("b"), len(came)) == (7, 6, 16)
+
+
+def empty(placement: Placement) -> None:
+    everything = placement.providers.find()
+    for provider in everything:
+        for consumer in placement.providers.consumers(provider.uuid):
+            placement.allocations.release(consumer)
+    for provider in sorted(everything, key=lambda each: each.parent_provider_uuid is None):
+        placement.providers.remove(provider.uuid)
+
+
+@pytest.mark.timeout(300)
+def test_with_a_keystone_the_right_password_is_needed(services_directory: Path, tmp_path, caplog):
+    caplog.set_level(logging.DEBUG)
+    with (
+        Keystone(services_directory / "keystone") as keystone,
+        Service(services_directory / "placement-with-keystone", keystone=keystone) as service,
+    ):
+        keystone.enter({"placement": service.url})
+        stated = {str(name): str(value) for name, value in keystone.credentials().items()}
+        region, kind = stated.pop("region_name"), stated.pop("auth_type")
+
+        def door(**changes: str) -> Placement:
+            access = service.access(
+                auth_type=kind, auth=stated | changes, region_name=region, endpoint_override=""
+            )
+            return Placement(ExternalPlacement(access, tmp_path))
+
+        assert Reporting(door()).publish([host("a")])
+        with pytest.raises(PlacementRefused, match="401"):
+            door(password="wrong").providers.find()
+        somebody = Reporting(door(username="angler", project_name="angler"))
+        with pytest.raises(PlacementRefused, match="403"):
+            somebody.publish([host("b")])
+        service.stop()
+        with pytest.raises(PlacementUnreachable):
+            door().providers.find()
+        keystone.stop()
+        with pytest.raises(PlacementUnreachable):
+            door().providers.find()
+    assert "gAAAA" not in caplog.text
+
+
+def test_something_else_at_its_address_is_said(services_directory: Path, tmp_path):
+    with Keystone(services_directory / "keystone-in-its-place") as keystone:
+        access = Service(tmp_path).access(endpoint_override=keystone.url)
+        with pytest.raises(PlacementFailed):
+            Placement(ExternalPlacement(access, tmp_path)).providers.find()

@@ -1,0 +1,80 @@
+"""A host whose files cannot be opened here: its pools lie on a file system that is mounted in its
+own namespace and nowhere else. A plugin (tests/conftest.py)."""
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from millpond.errors import NoConsole
+from millpond.model.names import ServerId
+from tests.support.libvirtd import PrivateLibvirtd, reason_to_skip
+from tests.support.millpond import Millpond
+
+_SIZE = "2g"
+"""Of a file system in memory, of which nothing is taken that is not written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FarMillpond(Millpond):
+    """A state directory here, for one host that is elsewhere."""
+
+    host: PrivateLibvirtd
+    place: Path
+    """Of the host's pools, on the host."""
+
+    @property
+    def disks(self) -> Path:
+        return self.place / "instances" / "disks"
+
+    @property
+    def bases(self) -> Path:
+        return self.place / "instances" / "_base"
+
+    def configure(self, libvirt: str = "", default: str = "") -> None:
+        place = f"instances_path = {self.place}/instances"
+        Millpond.configure(self, libvirt, "\n".join([place, default]))
+
+    def console(self, id: ServerId | str) -> str:
+        with contextlib.suppress(NoConsole):
+            found = self.engine().consoles.read(ServerId(id), "it")
+            return found.decode(errors="replace")
+        return ""
+
+    def files(self, directory: Path | None = None) -> list[str]:
+        """On the host: all, or those in one directory."""
+        listed = self.host.run("find", str(self.place), "-type", "f").stdout.splitlines()
+        beneath = [Path(each) for each in listed if Path(each).is_relative_to(directory or "/")]
+        return sorted(each.name for each in beneath)
+
+
+@pytest.fixture(scope="session")
+def far_host(session_directory: Path) -> Iterator[PrivateLibvirtd]:
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+    network = ("millpond9", "10.77.9.2/24")
+    with PrivateLibvirtd(session_directory / "far", name="far", network=network) as daemon:
+        daemon.run("mkdir", "-p", "/run/lock")  # where libvirt locks a console that is opened
+        yield daemon
+
+
+@pytest.fixture
+def far(far_host: PrivateLibvirtd, session_directory: Path) -> Iterator[FarMillpond]:
+    """A fresh state directory, a fresh file system of the host, reached by TCP."""
+    here = Path(tempfile.mkdtemp(prefix="far-", dir=session_directory))
+    here.chmod(0o755)
+    place = here / "there"
+    place.mkdir()
+    far_host.run("mount", "-t", "tmpfs", "-o", f"size={_SIZE},mode=0755", "far", str(place))
+    made = FarMillpond(directory=here, uri=far_host.tcp_uri, host=far_host, place=place)
+    made.configure("images_type_mapping = qcow2:qcow2, raw:raw")
+    try:
+        yield made
+    finally:
+        far_host.clear()
+        far_host.run("umount", "--lazy", str(place))
+        shutil.rmtree(here)
