@@ -25,6 +25,9 @@ Sections = Mapping[str, Mapping[str, object]]
 # nova-compute first lets go of its queues.
 _STOP_SECONDS = 60
 
+# Two or three until it comes to the step at which it dies; the machine may be busy.
+_DEATH_SECONDS = 180
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backbone:
@@ -191,7 +194,7 @@ class NovaCompute:
         """Of one that dies by itself."""
         assert self._daemon is not None
         daemon = self._daemon
-        wait_for(lambda: not daemon.is_alive, _STOP_SECONDS)
+        wait_for(lambda: not daemon.is_alive, _DEATH_SECONDS)
         self.kill()
 
     def stop(self) -> None:
