@@ -44,7 +44,7 @@ def test_a_disk_that_was_never_finished_is_removed(
     user.delete(server)
 
 
-@pytest.mark.parametrize("who", ["doctor", "nova-compute"])
+@pytest.mark.parametrize("who", ["doctor", "driver"])
 def test_disks_of_a_server_that_was_deleted_meanwhile_are_removed(
     user: CloudUser,
     offer: Offer,

@@ -74,7 +74,8 @@ def test_it_is_not_evacuated(cloud: Cloud, user: CloudUser, server: Server, targ
         refused = user.wait(server, "ERROR")
     assert "evacuate is not supported" in refused.fault["message"]
     user.await_console(server, "TICK 0003")
-    user.reboot(server, "HARD")
+    user.connection.compute.reboot_server(server, "HARD")
+    user.await_truth(lambda: user.look(server).status == "ACTIVE")
     user.await_console(server, "BOOTS 0002")
 
 
