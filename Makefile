@@ -15,10 +15,10 @@ AS_ROOT := sudo env HOME="$(HOME)" PYTHONDONTWRITEBYTECODE=1 \
 endif
 
 .NOTPARALLEL: # the machine is prepared before anything else
-.PHONY: help demo demo-clean test test-lvm test-ceph test-services test-nova test-full bench-cache check guests docs setup venv clean
+.PHONY: help demo demo-clean test test-lvm test-ceph test-services test-nova test-full bench-cache bench-scheduler check guests docs setup venv clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: setup guests ## prepare this machine, then boot qcow2, raw and vmdk images
 	$(AS_ROOT) $(PYTHON) tools/demo
@@ -55,6 +55,11 @@ test-full: setup guests test-lvm ## everything, with LVM, Ceph, the services and
 bench-cache: setup guests ## what a run of the cache manager costs, into docs/results/image-cache.md
 	$(AS_ROOT) $(PYTHON) -m tests.bench.cache | tee docs/results/image-cache.new
 	mv docs/results/image-cache.new docs/results/image-cache.md
+
+bench-scheduler: setup ## what a decision of the scheduler costs, into docs/results/scheduler.md
+	@tools/setup openstack-packages
+	$(AS_ROOT) $(PYTHON) -m tests.bench.scheduler docs/results/scheduler.svg | tee docs/results/scheduler.new
+	mv docs/results/scheduler.new docs/results/scheduler.md
 
 check: venv ## linters, types, architecture, unit and contract tests: quick
 	$(PYTHON) -m ruff check .

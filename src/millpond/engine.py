@@ -5,13 +5,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from millpond.backends.backend import ImageBackend
 from millpond.backends.legacy.image_files import ImageCache
 from millpond.backends.legacy.layout import NovaLayout
 from millpond.backends.legacy.storage import LegacyStorage
 from millpond.backends.libvirt_storage import LibvirtStorage
-from millpond.backends.rbd_storage import RbdStorage
+from millpond.backends.rbd_storage import Bringing, RbdStorage
 from millpond.cache import Cache
 from millpond.commons import Commons
 from millpond.compute import image_types, space, virtualization
@@ -23,7 +24,7 @@ from millpond.compute.host import Host
 from millpond.compute.single_disks import SingleDisks
 from millpond.compute.template_uses import TemplateUses
 from millpond.config import LOCAL, Settings, VirtTypeOption
-from millpond.errors import NeedsHostFiles, PoolNotFound
+from millpond.errors import MillpondError, NeedsHostFiles, PoolNotFound
 from millpond.images.catalogue import Catalogue
 from millpond.images.source import Library
 from millpond.model.formats import Backend, ImageFormat
@@ -65,13 +66,18 @@ class Engine:
         self._claims = claims or Unclaimed()
         self._locks = self.commons.locks
         if self.name != LOCAL:
-            self._locks = Locks(settings.state_path / "hosts" / self.name / "locks")
+            self._locks = Locks(self._own_directory / "locks")
 
     @cached_property
     def records(self) -> Records:
         """Of this host's servers."""
         ours = RecordsOfHosts(self.commons.records, lambda host: host == self.name)
         return self._records or ours
+
+    @property
+    def _own_directory(self) -> Path:
+        """Of this host's, here."""
+        return self.settings.state_path / "hosts" / self.name
 
     @property
     def images(self) -> Library:
@@ -101,6 +107,15 @@ class Engine:
         return all(
             self.files.are_here(self.pools.named(p.name).name) for p in (plan.base, plan.disks)
         )
+
+    @property
+    def files_seem_here(self) -> bool:
+        """The same, and nothing is made for it. Where there is no pool to try it with, or none
+        that can be used, the host's address tells."""
+        try:
+            return self.files.are_here(self.pool_plan.base.name)
+        except MillpondError:
+            return not urlsplit(self.settings.libvirt.connection_uri).hostname
 
     @cached_property
     def consoles(self) -> Consoles:
@@ -160,7 +175,7 @@ class Engine:
             watch=self._watch,
             reader=self._qemu_uid,
             files=self.files,
-            beside=self.settings.state_path / "hosts" / self.name / "templates",
+            beside=self._own_directory / "templates",
         )
 
     def _qemu_uid(self) -> int:
@@ -188,8 +203,12 @@ class Engine:
     @cached_property
     def rbd_storage(self) -> RbdStorage:
         name = self.settings.libvirt.pools.rbd
-        owner, can_open = lambda: self.records.owner, self.files.can_open
-        return RbdStorage(self.pools, name, self._locks, owner, can_open)
+        bringing = Bringing(
+            owner=lambda: self.records.owner,
+            locks=self.commons.locks,
+            incoming=self._own_directory / "ceph",
+        )
+        return RbdStorage(self.pools, name, bringing, self.files.can_open)
 
     @cached_property
     def host(self) -> Host:
@@ -233,21 +252,19 @@ class Engine:
     @property
     def image_types(self) -> frozenset[ImageFormat]:
         """Of the images that this host takes."""
-        return self._image_types("qemu", files_are_here=True)
+        return self.image_types_of("qemu")
 
     def image_types_of(self, hypervisor: str) -> frozenset[ImageFormat]:
-        """The same, as the host really is."""
-        return self._image_types(hypervisor, files_are_here=self.files_are_here)
-
-    def _image_types(self, hypervisor: str, *, files_are_here: bool) -> frozenset[ImageFormat]:
-        compute = self.settings.compute
+        """The same, of a host that is really this."""
+        compute, selection = self.settings.compute, self.settings.libvirt.selection
+        is_asked = bool(selection.backends() & image_types.NEED_FILES)
         is_vz = hypervisor == "vz" or self.settings.libvirt.virt_type is VirtTypeOption.PARALLELS
         return image_types.taken(
-            self.settings.libvirt.selection,
+            selection,
             compute.image_type_exclude_list,
             converted=compute.report_converted_image_types,
             hypervisor="parallels" if is_vz else hypervisor,
-            files_are_here=files_are_here,
+            files_are_here=not is_asked or self.files_seem_here,
         )
 
     def pool_of(self, backend: Backend, role: str) -> str:

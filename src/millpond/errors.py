@@ -757,7 +757,7 @@ class ProviderRenamed(Conflict):
     message = "the UUID {self.uuid} of host {self.name!r} is that of {self.known!r} in Placement"
     hint = (
         "two hosts with one UUID need another host_uuid in the libvirtd.conf of one of them; a "
-        "host that was renamed takes its old name, or 'millpond doctor --placement' renames it"
+        "host that was renamed keeps its old name in enabled_hosts"
     )
 
 

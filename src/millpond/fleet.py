@@ -107,11 +107,14 @@ class Fleet(Commons):
         else:
             if self.schedules:
                 self.placing.report_if_due()
-            looks = self.placing.look()
+            looks = self.placing.reporter.look()
         servers, _ = self.records.readable()
         return [
             standing(
-                self.engines[name], look, self.placing, [e for e in servers if e.host == name]
+                self.engines[name],
+                look,
+                self.placing.reporter,
+                [each for each in servers if each.host == name],
             )
             for name, look in looks.items()
         ]

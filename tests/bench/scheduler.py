@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from urllib.parse import urlencode
-from uuid import uuid4
 
 from millpond.scheduling.api import Answer, Door
+from millpond.scheduling.decision import Decision
 from millpond.scheduling.embedded import EmbeddedPlacement
 from millpond.scheduling.external import ExternalPlacement
 from millpond.scheduling.placement import Placement
@@ -37,9 +37,10 @@ HEAD = """\
 # A decision of the scheduler
 
 {date}, {machine}, Python {python}, {load}. `make bench-scheduler` writes this page.
-Every host is a provider with a pool beneath it, 17 traits and no servers; nine of ten take the
-image. SQLite is the embedded Placement, in the same process; MariaDB is beneath a Placement as a
-service on this machine. Medians of {runs} runs, after one that is not counted.
+Every host is a provider with a pool beneath it, 16 traits and no servers; nine of ten take qcow2
+images, the tenth vmdk images. SQLite is the embedded Placement, in the same process; MariaDB is
+beneath a Placement as a service on this machine. Medians of {runs} runs, after one that is not
+counted.
 
 The *bare query* is the scheduler's own, put to the same Placement, with its answer thrown away. A
 *decision* asks it, looks at every host that is offered, weighs all of them and ends before the
@@ -47,8 +48,8 @@ claim. *Ours* is what it takes beside Placement: reading the answer and all that
 20 ms and a fifth of the bare query are *allowed*. The *peer* is the other way to do it: all hosts
 are fetched, whatever they can do, and looked through here.
 
-| database | hosts | bare query | decision | ours | allowed | claim | peer |
-|---|---|---|---|---|---|---|---|"""
+| database | hosts | image | bare query | decision | ours | allowed | claim | peer |
+|---|---|---|---|---|---|---|---|---|"""
 
 
 class Timing:
@@ -70,6 +71,7 @@ class Timing:
 class Result:
     database: str
     hosts: int
+    image: str
     bare: float
     decision: float
     ours: float
@@ -82,7 +84,12 @@ class Result:
 
     def row(self) -> str:
         times = (self.bare, self.decision, self.ours, self.allowed, self.claim, self.peer)
-        cells = (self.database, self.hosts, *(f"{1000 * each:.0f} ms" for each in times))
+        cells = (
+            self.database,
+            self.hosts,
+            self.image,
+            *(f"{1000 * each:.0f} ms" for each in times),
+        )
         return f"| {' | '.join(map(str, cells))} |"
 
 
@@ -97,46 +104,48 @@ def seconds(act: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def measured(database: str, door: Door, hosts: int) -> Result:
+def measured(database: str, door: Door, hosts: int, image: str) -> Result:
     timing = Timing(door)
     placement = Placement(timing)
-    placement.providers.find(uuid=str(uuid4()))  # it is loaded, and the version agreed
     names = {name_of(number): uuid_of(name_of(number)) for number in range(hosts)}
     policy = SchedulingPolicy(filters_image_types=True, multipliers=Multipliers())
     scheduler = Scheduler(placement, policy, names)
-    path = f"/allocation_candidates?{urlencode(list(scheduler.query(request()).params()))}"
+    path = f"/allocation_candidates?{urlencode(list(scheduler.query(request(image)).params()))}"
+
+    def decide() -> Decision:
+        return scheduler.decide(request(image), lambda _: view())
 
     def ours() -> float:
         timing.seconds = 0.0
-        whole = seconds(lambda: scheduler.decide(request(), lambda _: view()))
-        return whole - timing.seconds
+        return seconds(decide) - timing.seconds
 
     def claim() -> float:
-        decision = scheduler.decide(request(), lambda _: view())
+        decision = decide()
         return seconds(lambda: scheduler.claim(decision))
 
-    assert len(scheduler.decide(request(), lambda _: view()).choices) == hosts * 9 // 10
+    takers = {"qcow2": hosts * 9 // 10, "vmdk": hosts // 10}
+    assert len(decide().choices) == takers[image]
     return Result(
         database=database,
         hosts=hosts,
+        image=image,
         bare=median(lambda: seconds(lambda: door.ask("GET", path, VERSION, None))),
-        decision=median(lambda: seconds(lambda: scheduler.decide(request(), lambda _: view()))),
+        decision=median(lambda: seconds(decide)),
         ours=median(ours),
         claim=median(claim),
-        peer=median(lambda: seconds(lambda: filter_here(placement, names))),
+        peer=median(lambda: seconds(lambda: filter_here(placement, names, image))),
     )
 
 
-def filter_here(placement: Placement, names: dict[str, str]) -> str:
+def filter_here(placement: Placement, names: dict[str, str], image: str) -> str:
     """All hosts with their traits, as a scheduler without request filters gets them."""
     known = {uuid: name for name, uuid in names.items()}
-    found = placement.candidates([("resources", "VCPU:1,MEMORY_MB:512,DISK_GB:5")])
     wanted = {
         known[uuid]: Standing(
             native=True, cached=False, disk=0, memory=summary.resources["MEMORY_MB"].free
         )
-        for uuid, summary in found.provider_summaries.items()
-        if uuid in known and IMAGE_TYPES["qcow2"] in summary.traits
+        for uuid, summary in placement.with_free("VCPU").items()
+        if uuid in known and IMAGE_TYPES[image] in summary.traits
     }
     return next(iter(weigh(wanted, Multipliers())))
 
@@ -146,15 +155,20 @@ def growing(database: str, url: str, door: Door, directory: Path) -> Iterator[Re
     Placement(door).providers.find()  # makes the tables
     for before, hosts in zip((0, *SIZES), SIZES, strict=False):
         crowd(url, range(before, hosts), directory)
-        result = measured(database, door, hosts)
-        print(result.row(), flush=True)
-        yield result
+        for image in ("qcow2", "vmdk"):
+            result = measured(database, door, hosts, image)
+            print(result.row(), flush=True)
+            yield result
 
 
 def lines(results: Sequence[Result]) -> Iterator[Line]:
     for database in ("SQLite", "MariaDB"):
-        those = [each for each in results if each.database == database]
-        for label, name in (("bare query", "bare"), ("decision", "decision"), ("peer", "peer")):
+        for image, label, name in (
+            ("qcow2", "decision, qcow2", "decision"),
+            ("vmdk", "decision, vmdk", "decision"),
+            ("qcow2", "peer", "peer"),
+        ):
+            those = [each for each in results if (each.database, each.image) == (database, image)]
             yield Line(f"{database}: {label}", [(r.hosts, getattr(r, name)) for r in those])
 
 

@@ -1,5 +1,6 @@
 """What Millpond does with a Placement; the embedded one and a service both run this suite."""
 
+import json
 from dataclasses import replace
 from uuid import uuid4
 
@@ -439,3 +440,38 @@ class PlacementContract:
         (left,) = consistency.examine(expected, {root, child})
         assert left.consumer == dead
         assert placed.of(nova).held == {elsewhere: {"VCPU": 1}}
+
+    def test_what_is_not_ours_or_changed_meanwhile_is_not_healed(self, door, placement, reporting):
+        reporting.publish([host("a")])
+        root = uuid_of("a")
+        somebody, late = str(uuid4()), str(uuid4())
+        wanted = {
+            "allocations": {root: {"resources": {"VCPU": 1}}},
+            "consumer_generation": None,
+            "project_id": "nova",
+            "user_id": "nova",
+        }
+        body = json.dumps(wanted).encode()
+        assert door.ask("PUT", f"/allocations/{somebody}", "1.36", body).status == 204
+        placement.allocations.claim(late, {root: {"VCPU": 1}})
+        consistency = Consistency(placement)
+        findings = consistency.examine({}, {root})
+        assert {each.consumer: each.difference for each in findings} == {
+            somebody: Difference.FOREIGN,
+            late: Difference.ORPHAN,
+        }
+        placement.allocations.claim(late, {root: {"VCPU": 2}})
+        assert consistency.heal(findings) == []
+        assert placement.allocations.of(somebody).held == {root: {"VCPU": 1}}
+        assert placement.allocations.of(late).held == {root: {"VCPU": 2}}
+
+    def test_the_pool_that_a_host_plans_with_has_to_have_room(self, placement, reporting):
+        """Placement offers the host for the sake of its other pool."""
+        pools = (pool("small", capacity=3 * GiB), pool("big"))
+        reporting.publish([host("a", pools=pools)])
+        decision = scheduler(placement, "a").decide(
+            request(), lambda _: view(plan={"small": 5}), everything=True
+        )
+        (verdict,) = decision.verdicts
+        assert (verdict.state, verdict.reason) == (State.NO_ROOM, "pool small has 3 of 5 GiB")
+        assert decision.choices == ()

@@ -14,6 +14,7 @@ from millpond.model.formats import DiskFormat
 from millpond.model.sizes import MiB
 from millpond.model.volume import Backing, VolumeSpec
 from millpond.storage.pool import Pool
+from millpond.storage.transfer import bytes_of, download
 
 
 def spec(name: str, **changes: object) -> VolumeSpec:
@@ -154,3 +155,31 @@ class PoolContract:
         for each in threads:
             each.join()
         assert len(made) == 1
+
+    def test_a_file_is_carried_there_and_back_with_its_holes(self, pool, tmp_path):
+        source, target, told = tmp_path / "source", tmp_path / "target", []
+        with source.open("wb") as file:
+            file.write(b"begins")
+            file.seek(self.unit // 2)
+            file.write(b"in the middle" * 9)
+            file.truncate(self.unit)
+        pool.create(spec("a", capacity=self.unit))
+        if not pool.capabilities.uploads:
+            with pytest.raises(Unsupported):
+                pool.send("a", source)
+            return
+        pool.send("a", source, told.append)
+        download(pool, "a", target)
+        assert target.read_bytes() == source.read_bytes() == b"".join(bytes_of(pool, "a"))
+        assert sum(told) == self.unit
+
+    def test_what_is_not_there_is_not_read(self, pool):
+        if pool.capabilities.uploads:
+            with pytest.raises(VolumeNotFound):
+                list(pool.pieces("a"))
+
+    def test_names_are_told_without_looking_at_the_volumes(self, pool):
+        assert list(pool.names()) == []
+        for name in ("b", "a"):
+            pool.create(spec(name))
+        assert list(pool.names()) == ["a", "b"]

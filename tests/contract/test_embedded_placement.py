@@ -7,10 +7,11 @@ from uuid import uuid4
 import pytest
 
 from millpond.errors import PlacementFailed, PlacementTooOld, StateNotWritable
-from millpond.scheduling.api import Answer
+from millpond.scheduling.api import WRITING, Answer
 from millpond.scheduling.embedded import EmbeddedPlacement
 from millpond.scheduling.placement import Placement
 from millpond.scheduling.reporting import Reporting
+from millpond.system.locks import Locks
 from tests.contract.placement import PlacementContract
 from tests.support.scheduling import host, request, scheduler, uuid_of, view
 
@@ -109,3 +110,15 @@ def test_a_damaged_database_and_a_directory_that_is_none_are_said(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StateNotWritable):
         Placement(EmbeddedPlacement(tmp_path / "file")).providers.find()
+
+
+def test_who_writes_waits_for_the_lock_and_who_reads_does_not(directory, placement):
+    placement.providers.find()  # it is loaded
+    with ThreadPoolExecutor(1) as pool:
+        with Locks(directory / "locks").hold(WRITING):
+            writing = pool.submit(placement.providers.create, uuid_of("a"), "a")
+            assert placement.providers.find() == []
+            with pytest.raises(TimeoutError):
+                writing.result(timeout=0.5)
+        writing.result(timeout=60)
+    assert len(placement.providers.find()) == 1

@@ -6,15 +6,28 @@ import sqlite3
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from millpond.model.formats import ImageFormat
+from millpond.model.sizes import GiB
 from millpond.scheduling.embedded import EmbeddedPlacement
 from millpond.scheduling.placement import Placement
 from millpond.scheduling.reporting import Reporting
+from millpond.scheduling.traits import IMAGE_TYPES
 from tests.support.claimants import claim_all, claim_in_processes
-from tests.support.scheduling import host, uuid_of
+from tests.support.scheduling import (
+    POOL,
+    host,
+    pool,
+    register,
+    request,
+    scheduler,
+    uuid_of,
+    view,
+)
 
 HOSTS = [host("a", vcpus=7), host("b", vcpus=6)]
 ROOT = Path(__file__).parents[2]
@@ -90,3 +103,36 @@ def test_nothing_of_its_talk_reaches_standard_error(directory):
     words = [sys.executable, "-c", program, directory]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("filters", [True, False], ids=["filtered", "unfiltered"])
+def test_two_hundred_servers_of_six_formats_land_where_their_image_is_taken(placement, filters):
+    """Beside hosts of others: one that takes only vmdk, and one that reports nothing."""
+    taken = {
+        "alder": {"qcow2", "raw", "iso"},
+        "birch": {"raw", "vmdk", "vdi"},
+        "cedar": {"qcow2", "vhd", "vdi"},
+    }
+    for name, formats in taken.items():
+        mapped = [ImageFormat(each) for each in formats]
+        pools = (pool(POOL, *mapped, capacity=10**6 * GiB),)
+        roomy = host(name, *mapped, vcpus=1000, memory=2**42, pools=pools)
+        Reporting(placement).publish([roomy])
+    register(placement, "vmware", IMAGE_TYPES["vmdk"])
+    register(placement, "silent")
+    deciding = scheduler(placement, *taken, filters=filters)
+    formats = ["qcow2", "raw", "iso", "vmdk", "vdi", "vhd"]
+
+    def place(number):
+        wanted = request(formats[number % 6])
+        claim = deciding.claim(deciding.decide(wanted, lambda _: view()))
+        return wanted.image_format, claim.host
+
+    with ThreadPoolExecutor(8) as threads:
+        came = list(threads.map(place, range(200)))
+    misplaced = [(format, where) for format, where in came if format not in taken[where]]
+    assert bool(misplaced) is not filters
+    counts = {name: len(placement.providers.consumers(uuid_of(name))) for name in taken}
+    assert sum(counts.values()) == 200
+    assert not placement.providers.consumers(uuid_of("vmware"))

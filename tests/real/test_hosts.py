@@ -1,5 +1,7 @@
 """Several hosts: which one a server goes to, what it takes there, and hosts that are gone."""
 
+import json
+
 import pytest
 
 from tests.support.grove import NAMES
@@ -135,6 +137,12 @@ def test_a_host_that_is_gone_gets_no_servers_and_keeps_those_it_has(images, grov
             in images.fails("server", "create", "two", "--image", "vmdk", *SMALL)[1]
         )
         create(images, "three", "qcow2")
+        for words in (("pool", "list"), ("cache", "list"), ("explain", "vmdk")):
+            done = images.run(*words)
+            assert done.returncode == 0
+            assert "cannot reach libvirt" in done.stderr
+            assert "birch" in done.stdout
+            assert images.fails(*words, "--host", "alder")[0] == 6
     finally:
         grove_hosts["alder"].start()
     images.ok("host", "list", "--refresh")
@@ -209,6 +217,8 @@ def test_a_host_that_never_answered_is_said(images):
     assert images.where("web") != "birch"
     words = ("server", "create", "x", "--image", "raw", "--host", "birch")
     assert "there is no host 'birch'" in images.fails(*words)[1]
+    remembered = json.loads((images.state / "placement" / "reported.json").read_text())
+    assert remembered["hosts"]["birch"]["gone"]  # nobody waits for it again so soon
 
 
 def test_placement_that_is_down_or_refuses_is_said_and_nothing_is_made(images):
@@ -217,3 +227,22 @@ def test_placement_that_is_down_or_refuses_is_said_and_nothing_is_made(images):
     status, message = refused(images, "web", "qcow2")
     assert status == 9
     assert "Placement" in message
+
+
+def test_a_server_can_go_while_placement_is_down(images):
+    create(images, "web", "qcow2")
+    text = images.config.read_text()
+    down = "[placement]\nauth_type = none\nendpoint_override = http://127.0.0.1:9\n"
+    images.config.write_text(text + down)
+    status, _ = images.fails("server", "delete", "web")
+    assert status == 9
+    (left,) = images.json("server", "list")
+    assert left["state"] == "interrupted (delete: release)"
+    done = images.run("server", "delete", "web", "--force")
+    assert done.returncode == 0
+    assert "web is still counted in Placement" in done.stderr
+    assert images.json("server", "list") == []
+    images.config.write_text(text)
+    assert "is no server any more" in images.run("doctor", "--placement").stdout
+    images.ok("doctor", "--placement", "--mend")
+    assert allocated(images) == set()

@@ -58,6 +58,24 @@ def test_it_counts_once_in_placement(shared, micro_guest):
     shared.ok("server", "delete", "on-alder", "on-birch")
 
 
+def test_what_servers_take_follows_when_somebody_comes_to_share_their_pool(shared, micro_guest):
+    shared.ok("image", "add", micro_guest.path, "--name", "raw")
+    own = dict.fromkeys(NAMES, f"disks_pool_path = {shared.directory}/shared/disks")
+    shared.plant(own, enabled=("alder", "cedar"))
+    words = ("--image", "raw", "--memory", "16M", "--host", "alder", "--no-start")
+    shared.ok("server", "create", "web", *words)
+    alone = shared.fleet().placing.providers()["alder"][1]
+    shared.plant(own)
+    shared.ok("host", "list")
+    placing = shared.fleet().placing
+    together = placing.providers()["alder"][1]
+    assert together != alone
+    assert len(placing.placement.providers.consumers(together)) == 1
+    shared.ok("host", "list", "--refresh")
+    assert placing.placement.providers.find(uuid=alone) == []
+    assert shared.ok("doctor", "--placement").endswith("no problem\n")
+
+
 def test_who_shared_a_pool_still_does_while_one_does_not_answer(shared):
     pools(shared)
     before = shared.fleet().placing.providers()

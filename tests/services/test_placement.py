@@ -12,9 +12,11 @@ from millpond.scheduling.placement import Placement
 from millpond.scheduling.reporting import Reporting
 from tests.contract.placement import PlacementContract
 from tests.support.claimants import claim_all, claim_in_processes
+from tests.support.grove import Grove
+from tests.support.guests import MicroGuest
 from tests.support.openstack.keystone import Keystone
 from tests.support.openstack.placement import Placement as Service
-from tests.support.scheduling import host
+from tests.support.scheduling import host, register
 
 
 @pytest.fixture(autouse=True)
@@ -88,3 +90,23 @@ def test_something_else_at_its_address_is_said(services_directory: Path, tmp_pat
         access = Service(tmp_path).access(endpoint_override=keystone.url)
         with pytest.raises(PlacementFailed):
             Placement(ExternalPlacement(access, tmp_path)).providers.find()
+
+
+def test_servers_go_by_the_placement_of_a_cloud(
+    grove: Grove, placement_service: Service, micro_guest: MicroGuest
+) -> None:
+    """And what is not ours there is left alone."""
+    outside = Placement(ExternalPlacement(placement_service.access(), grove.directory))
+    nova = register(outside, "nova-host", "COMPUTE_IMAGE_TYPE_RAW")
+    section = f"[placement]\nauth_type = none\nendpoint_override = {placement_service.url}"
+    grove.plant(rest=section)
+    grove.ok("image", "add", micro_guest.path, "--name", "raw")
+    grove.ok("server", "create", "web", "--image", "raw", "--memory", "16M", "--no-start")
+    web = grove.fleet().server("web")
+    assert web.id in outside.providers.consumers(outside.providers.find(name=web.host)[0].uuid)
+    assert outside.providers.consumers(nova) == {}
+    assert not (grove.state / "placement" / "placement.sqlite").exists()
+    assert grove.ok("doctor", "--placement").endswith("no problem\n")
+    grove.ok("server", "delete", "web")
+    assert outside.allocations.of(web.id).held == {}
+    empty(outside)

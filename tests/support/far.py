@@ -2,6 +2,7 @@
 own namespace and nowhere else. A plugin (tests/conftest.py)."""
 
 import contextlib
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -56,7 +57,8 @@ class FarMillpond(Millpond):
 def far_host(session_directory: Path) -> Iterator[PrivateLibvirtd]:
     if reason := reason_to_skip():
         pytest.skip(reason)
-    network = ("millpond9", "10.77.9.2/24")
+    number = os.getpid() % 250 + 1  # another run of the tests may be under way
+    network = (f"millpond{number}", f"10.77.{number}.2/24")
     with PrivateLibvirtd(session_directory / "far", name="far", network=network) as daemon:
         daemon.run("mkdir", "-p", "/run/lock")  # where libvirt locks a console that is opened
         yield daemon

@@ -4,7 +4,7 @@ nowhere else, at the same path. A plugin (tests/conftest.py)."""
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,12 +27,16 @@ class Grove(Millpond):
     place: Path
 
     def plant(
-        self, hosts: Mapping[str, str] | None = None, default: str = "", rest: str = ""
+        self,
+        hosts: Mapping[str, str] | None = None,
+        default: str = "",
+        rest: str = "",
+        enabled: Sequence[str] = NAMES,
     ) -> None:
         """The configuration: what each host has of its own, what all have, other sections."""
         own = hosts or {}
         sections = [
-            f"[DEFAULT]\nstate_path = {self.state}\nenabled_hosts = {', '.join(self.hosts)}",
+            f"[DEFAULT]\nstate_path = {self.state}\nenabled_hosts = {', '.join(enabled)}",
             f"instances_path = {self.place}/instances\nreserved_host_memory_mb = 0\n{default}",
             "[libvirt]\nvirt_type = qemu",
             rest,

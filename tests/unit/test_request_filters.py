@@ -65,7 +65,7 @@ def test_a_query_says_all_that_is_needed_rounded_up():
     wanted = request("raw", vcpus=3, memory=GiB + 1, root=10 * GiB + 1, blank=MiB)
     assert dict(query(wanted).within("12").params()) == {
         "resources": "VCPU:3,MEMORY_MB:1025",
-        "required": "COMPUTE_IMAGE_TYPE_RAW,!COMPUTE_STATUS_DISABLED",
+        "root_required": "COMPUTE_IMAGE_TYPE_RAW,!COMPUTE_STATUS_DISABLED",
         "resources_ROOT": "DISK_GB:11",
         "required_ROOT": "COMPUTE_IMAGE_TYPE_RAW",
         "resources_BLANK": "DISK_GB:1",
@@ -76,7 +76,7 @@ def test_a_query_says_all_that_is_needed_rounded_up():
 
 def test_without_disks_no_disk_is_asked_for():
     wanted = request(None, boots_from_volume=True, root=0)
-    assert [name for name, _ in query(wanted).params()] == ["resources", "required"]
+    assert [name for name, _ in query(wanted).params()] == ["resources", "root_required"]
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,11 @@ class LibvirtStorage:
             pool.delete(disk.volume)
 
     def _is_here(self, disk: Disk) -> bool:
-        return self._can_open(self._pools.named(disk.pool).get(disk.volume), os.R_OK)
+        """With the template that it stands on, which may lie in a pool that is elsewhere."""
+        volumes = [self._pools.named(disk.pool).get(disk.volume)]
+        if disk.overlay and disk.template and not self._linked(disk.template.volume):
+            volumes.append(self._pools.base.get(disk.template.volume))
+        return all(self._can_open(each, os.R_OK) for each in volumes)
 
     def _way(self, disk: Disk, pool: Pool) -> Way:
         by_copy = _way_by_copy(disk, pool)

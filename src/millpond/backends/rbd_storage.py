@@ -3,14 +3,15 @@ disk is a clone of it (B19)."""
 
 import logging
 import os
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from millpond.backends.backend import PoolsOf
 from millpond.backends.growth import CanOpen
 from millpond.backends.libvirt_storage import LibvirtStorage, spec_of
-from millpond.errors import MillpondError, NeedsHostFiles, VolumeExists
+from millpond.errors import MillpondError, VolumeExists
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import CephAccess, Chain, FileSource, Layer, RbdSource
 from millpond.model.server import Disk
@@ -18,7 +19,8 @@ from millpond.model.template import Template
 from millpond.model.volume import Volume, VolumeSpec
 from millpond.storage import host_files
 from millpond.storage.pool import Pool
-from millpond.system import qemu_img, rbd
+from millpond.storage.transfer import download
+from millpond.system import files, qemu_img, rbd
 from millpond.system.locks import Locks
 
 LOG = logging.getLogger(__name__)
@@ -36,19 +38,29 @@ def is_complete(access: CephAccess, template: str) -> bool:
     return rbd.has_snapshot(complete, protected=True)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bringing:
+    """As whom templates are brought into a cluster."""
+
+    owner: Callable[[], str]
+    """Tells this state directory from others that share the pool."""
+    locks: Locks
+    """Of all hosts of the state directory: they may share the pool, too."""
+    incoming: Path
+    """Where a template passes through that lies on a host whose files are not here."""
+
+
 class RbdStorage(LibvirtStorage):
     def __init__(
         self,
         pools: PoolsOf,
         pool: str,
-        locks: Locks,
-        owner: Callable[[], str],
+        bringing: Bringing,
         can_open: CanOpen = host_files.can_open,
     ) -> None:
-        """``owner`` tells this state directory from others that share the pool."""
         super().__init__(Backend.RBD, pools, pool=pool, can_open=can_open)
-        self._locks = locks
-        self._owner = owner
+        self._bringing = bringing
+        self._locks = bringing.locks
 
     def forget_template(self, name: str) -> None:
         """Remove a template from the cluster. Clones of other hosts keep it; one that is gone
@@ -151,12 +163,12 @@ class RbdStorage(LibvirtStorage):
     def _bring(self, pool: Pool, template: Template) -> None:
         """Under a name of this host's own, so that nobody else touches it; it gets the template's
         name when it is complete, unless another host was quicker."""
-        source = template.linked_layer or self._opened_base(pool, template)
-        ours = f"{template.volume}.{self._owner()}."
+        ours = f"{template.volume}.{self._bringing.owner()}."
         self._sweep(pool, ours)
         part = ours + os.urandom(4).hex()
         try:
-            self._import(pool, part, source, template.virtual_size)
+            with self._source(template) as source:
+                self._import(pool, part, source, template.virtual_size)
             with rbd.exclusively(_access(pool), template.volume):
                 brought = rbd.rename(_image(pool, part), template.volume)
         except BaseException:
@@ -177,12 +189,24 @@ class RbdStorage(LibvirtStorage):
                 with suppress(MillpondError):
                     _remove(pool, volume.name)
 
-    def _opened_base(self, pool: Pool, template: Template) -> Layer:
+    @contextmanager
+    def _source(self, template: Template) -> Iterator[Layer]:
+        """Where its bytes can be read here: they are fetched if its host is elsewhere."""
+        if template.linked_layer:
+            yield template.linked_layer
+            return
         base = self._pools.base.get(template.volume)
-        if not self._can_open(base, os.R_OK):
-            what = f"bringing template {template.volume} into pool {pool.name}"
-            raise NeedsHostFiles(what, "libvirt takes no uploads there", base.path)
-        return Layer(source=FileSource(path=base.path), format=template.format)
+        if self._can_open(base, os.R_OK):
+            yield Layer(source=FileSource(path=base.path), format=template.format)
+            return
+        fetched = self._bringing.incoming / template.volume
+        fetched.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        files.remove(fetched)  # of an attempt that was interrupted: we hold the lock
+        try:
+            download(self._pools.base, template.volume, fetched)
+            yield Layer(source=FileSource(path=str(fetched)), format=template.format)
+        finally:
+            files.remove(fetched)
 
     def _import(self, pool: Pool, part: str, source: Layer, size: int) -> None:
         pool.create(VolumeSpec(name=part, format=DiskFormat.RAW, capacity=size))

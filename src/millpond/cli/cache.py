@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.hosts import Hosts
+from millpond.cli.hosts import Hosts, asked
 from millpond.cli.output import as_json, table
 from millpond.cli.progress import transfer
 from millpond.compute import precache
@@ -38,7 +38,7 @@ def list_(ctx: typer.Context, host: Hosts = None, json: Json = False) -> None:
     """List the templates: for which image, how prepared, who uses them, why they stay."""
     fleet = Fleet.load(ctx.obj.config_files)
     images = fleet.image_names()
-    listed = [_listed(engine, images) for engine in fleet.chosen(host)]
+    listed = [each for _, each in asked(fleet, host, lambda engine: _listed(engine, images))]
     if json:
         shown = [each for found in listed for each in found.plain]
         in_cluster = [{"host": found.host, **asdict(v)} for found in listed for v in found.cluster]

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from millpond.cli.flavors import chosen_flavor
-from millpond.cli.hosts import Hosts
+from millpond.cli.hosts import Hosts, asked
 from millpond.cli.output import as_json, details
 from millpond.cli.verdicts import plain, show_verdicts
 from millpond.compute.explain import BootFile, Explanation, Prospects, explain
@@ -28,7 +28,7 @@ def command(
     """Say what would become of an image on each host, and why. Nothing is made."""
     fleet = Fleet.load(ctx.obj.config_files)
     found = fleet.images.get(image)
-    explained = [_explained(engine, found) for engine in fleet.chosen(host)]
+    explained = [each for _, each in asked(fleet, host, lambda engine: _explained(engine, found))]
     size = chosen_flavor(fleet.settings, flavor, None, {})
     decision = fleet.decide(ServerRequest(name="any", image=found, flavor=size))
     if json:
@@ -48,7 +48,7 @@ def _explained(engine: Engine, image: Image) -> Explanation:
     prospects = Prospects(
         is_prepared=engine.cache.has,
         outlook=engine.cache.outlook,
-        is_local=engine.images.local_file(image) is not None,
+        is_local=engine.images.local_file(image) is not None and engine.files_seem_here,
     )
     selection = engine.settings.libvirt.selection
     return replace(explain(image, boot, selection, prospects), host=engine.name)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.hosts import Host, Hosts
+from millpond.cli.hosts import Host, Hosts, asked
 from millpond.cli.output import as_json, details, table
 from millpond.fleet import Fleet
 from millpond.model.sizes import format_size
@@ -22,11 +22,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def list_(ctx: typer.Context, host: Hosts = None, json: Json = False) -> None:
     """List the storage pools that Millpond uses, and how full they are."""
     fleet = Fleet.load(ctx.obj.config_files)
-    pools = [
-        (engine.name, each)
-        for engine in fleet.chosen(host)
-        for each in overview(engine.libvirtd, engine.pool_plan)
-    ]
+    answers = asked(fleet, host, lambda engine: overview(engine.libvirtd, engine.pool_plan))
+    pools = [(engine.name, each) for engine, found in answers for each in found]
     if json:
         print(as_json([{"host": where, **asdict(each)} for where, each in pools]))
         return

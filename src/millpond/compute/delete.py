@@ -7,7 +7,7 @@ from functools import partial
 
 from millpond.compute import freezing, spawn
 from millpond.compute.host import Host
-from millpond.errors import HostProblem, PoolNotFound, ToolFailed
+from millpond.errors import HostProblem, PlacementProblem, PoolNotFound, ToolFailed
 from millpond.model.server import Server
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed, nothing
@@ -63,6 +63,19 @@ def _delete_disks(details: Mapping[str, str], host: Host, server: Server) -> Non
             freezing.forget_overlay(host, overlay)
 
 
+def _release(details: Mapping[str, str], host: Host, server: Server) -> None:
+    try:
+        spawn.release(host, server)
+    except PlacementProblem as error:
+        if FORCE not in details:
+            raise
+        LOG.warning(
+            "%s is still counted in Placement, until 'millpond doctor --placement --mend': %s",
+            server.name,
+            error,
+        )
+
+
 @contextmanager
 def _leaving(what: str, *, force: bool) -> Iterator[None]:
     try:
@@ -83,7 +96,7 @@ def deletion(host: Host, details: Mapping[str, str]) -> Verb[Server]:
             step("stop", spawn.power_off),
             step("domain", spawn.undefine),
             step("disks", partial(_delete_disks, details)),
-            step("release", spawn.release),
+            step("release", partial(_release, details)),
         ),
         finished=nothing,
         undone=settled,

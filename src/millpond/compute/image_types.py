@@ -16,10 +16,9 @@ SERVED: Mapping[str, frozenset[Backend]] = {
 }
 """The backends whose disks the guests of a hypervisor can have. Of others nothing is known to
 work."""
+NEED_FILES = frozenset({Backend.PLOOP})
+"""The backends that cannot make a disk from a template through libvirt alone."""
 _BOOTS_KERNELS = ("qemu", "kvm")
-
-NEEDS_FILES = frozenset({Backend.PLOOP})
-"""Backends whose disks libvirt cannot make."""
 
 
 def taken(
@@ -31,9 +30,7 @@ def taken(
     files_are_here: bool = True,
 ) -> frozenset[ImageFormat]:
     """Without ``converted``, only formats whose bytes serve disks as they are."""
-    served = SERVED.get(hypervisor, frozenset())
-    if not files_are_here:
-        served -= NEEDS_FILES
+    served = SERVED.get(hypervisor, frozenset()) - (frozenset() if files_are_here else NEED_FILES)
     choices = {each: selection.choose(each) for each in SOURCES}
     disks = {
         each

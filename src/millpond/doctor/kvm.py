@@ -7,7 +7,6 @@ from enum import StrEnum
 from millpond.compute.virtualization import KVM, QemuUser, qemu_user
 from millpond.config import VirtTypeOption
 from millpond.doctor.finding import Finding, ok, problem
-from millpond.doctor.places import is_here
 from millpond.engine import Engine
 from millpond.model.server import VirtType
 from millpond.system.libvirtd import Libvirtd
@@ -22,7 +21,7 @@ class Access(StrEnum):
 
 def look(engine: Engine) -> Iterator[Finding]:
     wanted = engine.settings.libvirt.virt_type
-    if not is_here(engine):
+    if not engine.files_seem_here:
         yield _by_word(engine.libvirtd, wanted)
         return
     found = access(engine.libvirtd)

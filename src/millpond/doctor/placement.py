@@ -32,7 +32,7 @@ def hosts(fleet: Fleet) -> Iterator[Finding]:
     if not fleet.schedules:
         yield ok("Placement is not used: there is one host, and hosts are not filtered")
         return
-    missing = fleet.placing.unreported()
+    missing = fleet.placing.reporter.unreported()
     if missing:
         yield problem(
             f"Placement has not been told of {', '.join(missing)} as configured",

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from millpond.compute import power, recover, spawn
 from millpond.doctor.finding import Finding, ok, problem
-from millpond.doctor.places import is_here
 from millpond.engine import Engine
 from millpond.errors import Interrupted, PoolNotFound
 from millpond.model.server import Disk, Server
@@ -73,7 +72,7 @@ def _disk(engine: Engine, server: Server, disk: Disk) -> Finding | None:
         return _of_a_missing_pool(engine, disk, owner)
     if pool.find(disk.volume):
         return None
-    if is_here(engine) and (Path(pool.path) / disk.volume).exists():
+    if engine.files_seem_here and (Path(pool.path) / disk.volume).exists():
         return problem(
             f"libvirt does not see {disk.volume}, {owner}, which lies in {pool.path}",
             f"'virsh pool-refresh {pool.name}', or {_MEND}, lets it look again",

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from millpond.doctor.finding import Finding, ok, problem, warning
-from millpond.doctor.places import is_here, nearest_existing
+from millpond.doctor.places import nearest_existing
 from millpond.engine import Engine
 from millpond.model.sizes import GiB, MiB, format_size
 from millpond.storage.overview import overview
@@ -22,7 +22,7 @@ _BLOCK = 512  # st_blocks counts in these, whatever the file system's own are (s
 
 
 def look(engine: Engine) -> Iterator[Finding]:
-    is_seen = is_here(engine)
+    is_seen = engine.files_seem_here
     pools = {each.name: Path(each.path) for each in engine.pool_plan.directories() if is_seen}
     if not is_seen:
         yield from _of_pools(engine)

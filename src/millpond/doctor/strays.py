@@ -7,7 +7,6 @@ from pathlib import Path
 from millpond.compute.consoles import CONSOLE_LOG
 from millpond.compute.domains import MarkedDomain
 from millpond.doctor.finding import Finding, ok, problem, warning
-from millpond.doctor.places import is_here
 from millpond.doctor.templates import opened_store
 from millpond.doctor.wording import counted, some
 from millpond.engine import Engine
@@ -93,7 +92,7 @@ def _in_base_pool(engine: Engine) -> Finding | None:
 
 
 def _needed_by_nova(engine: Engine) -> set[str]:
-    servers = engine.nova_layout().servers() if is_here(engine) else []
+    servers = engine.nova_layout().servers() if engine.files_seem_here else []
     return {disk.base.volume for server in servers for disk in server.disks if disk.base}
 
 

@@ -21,6 +21,7 @@ class Reported:
     """Of one host."""
 
     uuid: str
+    """Empty of one that has never answered."""
     at: float
     """Seconds since 1970, by this machine's clock."""
     settings: str

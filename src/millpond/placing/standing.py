@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from millpond.engine import Engine
 from millpond.model.server import Server
-from millpond.placing.placing import HostLook, Placing
+from millpond.placing.reporter import HostLook, Reporter
 from millpond.placing.reports import report
 from millpond.scheduling.providers import HostReport, PoolReport, Ratio
 
@@ -43,9 +43,8 @@ class HostStanding:
 
 
 def standing(
-    engine: Engine, look: HostLook, placing: Placing, servers: Sequence[Server]
+    engine: Engine, look: HostLook, reporter: Reporter, servers: Sequence[Server]
 ) -> HostStanding:
-    shared = placing.shared_by(engine.name)
     if look.facts is None:
         return HostStanding(
             name=engine.name,
@@ -53,8 +52,8 @@ def standing(
             state=f"gone: {look.gone}",
             servers=len(servers),
         )
-    found = report(engine, look.facts, shared)
-    names = placing.names_by_uuid()
+    found = report(engine, look.facts, reporter.shared_by(engine.name))
+    names = {each.uuid: name for name, each in reporter.known().items()}
     return HostStanding(
         name=engine.name,
         uri=engine.libvirtd.uri,

@@ -41,6 +41,7 @@ _IN_USE = (
     "placement.resource_provider.inuse",
     "placement.resource_provider.cannot_delete_parent",
 )
+_BEFORE_REASON = "Unable to allocate inventory: "
 _FAILURES = {400: PlacementMisunderstands, 404: NotInPlacement}
 _TRIES = 12
 """Sixteen processes at one host were seen to need five at the most."""
@@ -149,7 +150,7 @@ class Api:
             case 409 if error.code in _IN_USE:
                 return StillAllocated(doing, said)
             case 409 if "/allocations" in doing:
-                return NoRoom(_one_line(error.detail))
+                return NoRoom(_one_line(error.detail).removeprefix(_BEFORE_REASON))
         return _FAILURES.get(answer.status, PlacementFailed)(doing, said)
 
     @staticmethod
@@ -170,9 +171,9 @@ def _first_error(answer: Answer) -> _Error:
     return found[0] if found else _Error()
 
 
-def _one_line(text: str) -> str:
-    """Placement's sentences, without its line breaks and full stops."""
-    return " ".join(text.split()).rstrip(".")
+def _one_line(detail: str) -> str:
+    """Placement's own sentence, without the one before it that says the status in words."""
+    return " ".join(detail.rpartition("\n\n")[2].split()).rstrip(".")
 
 
 def _parsed(version: str) -> Version:

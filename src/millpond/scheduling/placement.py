@@ -18,6 +18,7 @@ from millpond.scheduling.values import (
     Inventories,
     Inventory,
     Provider,
+    Summary,
     Traits,
     Write,
 )
@@ -36,6 +37,11 @@ Change = Callable[[T], T]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Providers:
     resource_providers: list[Provider]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Summaries:
+    provider_summaries: dict[str, Summary]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +67,12 @@ class Placement:
         params = tuple(query)
         with _unknown_traits_named(self._api, params):
             return self._api.get(f"/allocation_candidates?{urlencode(params)}", Candidates)
+
+    def with_free(self, resource: str) -> dict[str, Summary]:
+        """Every provider of every tree in which there is some of it, by its UUID."""
+        query = urlencode({"resources": f"{resource}:1"})
+        found = self._api.get(f"/allocation_candidates?{query}", _Summaries)
+        return found.provider_summaries
 
     def make_traits(self, names: Iterable[str]) -> None:
         """Custom ones, unless they are there."""
@@ -240,7 +252,7 @@ def _unknown_traits_named(api: Api, params: Params) -> Iterator[None]:
     try:
         yield
     except PlacementMisunderstands:
-        lists = [value.split(",") for name, value in params if name.startswith("required")]
+        lists = [value.split(",") for name, value in params if "required" in name]
         asked = {each.removeprefix("in:").removeprefix("!") for names in lists for each in names}
         names = quote(",".join(sorted(asked)))
         if asked and (unknown := asked - api.get(f"/traits?name=in:{names}", _Names).traits):

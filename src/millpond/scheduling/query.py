@@ -50,7 +50,9 @@ class PlacementQuery:
     def params(self) -> Iterator[tuple[str, str]]:
         yield "resources", f"{VCPU}:{self.vcpus},{MEMORY}:{self.memory}"
         if self.traits:
-            yield "required", self.traits
+            # The host is the root. Asked of the group without a name, which only the root can
+            # serve, it would be the same and take Placement twice the time.
+            yield "root_required", self.traits
         if self.root:
             yield "resources_ROOT", f"{DISK}:{self.root}"
         if self.root and self.root_required:

@@ -59,8 +59,7 @@ class Reasons:
         """Two calls tell of all hosts that have anything free."""
         summaries: dict[str, Summary] = {}
         for resource in (VCPU, DISK):
-            found = self._placement.candidates([("resources", f"{resource}:1")])
-            summaries |= found.provider_summaries
+            summaries |= self._placement.with_free(resource)
         trees: dict[str, list[Summary]] = {}
         for each in summaries.values():
             trees.setdefault(each.root_provider_uuid, []).append(each)
@@ -84,7 +83,7 @@ class Reasons:
         else:
             if VCPU not in summary.resources:
                 return None  # a pool that is shared, or something else's
-            traits = frozenset(summary.traits)
+            traits = summary.traits
             free = {name: usage.free for name, usage in summary.resources.items()}
         pools = [each for each in trees.get(root.uuid, ()) if DISK in each.resources]
         if not pools:
@@ -131,7 +130,7 @@ def _missing(host: _Known, query: PlacementQuery) -> str:
     for name, amount in asked.items():
         if (free := host.free.get(name, 0)) < amount:
             return f"{free} of {amount} {name} are free"
-    fitting = [each for each in host.pools if query.root_required <= set(each.traits)]
+    fitting = [each for each in host.pools if query.root_required <= each.traits]
     disks = ((fitting, query.root, "root disk"), (host.pools, query.blank, "blank disks"))
     for pools, amount, what in disks:
         free = max((each.resources[DISK].free for each in pools), default=0)

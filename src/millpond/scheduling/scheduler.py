@@ -12,12 +12,12 @@ from millpond.scheduling.providers import DISK, MEMORY, VCPU, pool_provider
 from millpond.scheduling.query import PlacementQuery
 from millpond.scheduling.reasons import Reasons
 from millpond.scheduling.request import SchedulingRequest
-from millpond.scheduling.values import Allocations, Summary
+from millpond.scheduling.values import Allocations, Stock
 from millpond.scheduling.weighers import Multipliers, Standing, weigh
 
 _log = logging.getLogger(__name__)
 
-Summaries = Mapping[str, Summary]
+Stocks = Mapping[str, Stock]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +52,17 @@ class Claim:
     decision: Decision
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Offered:
+    """A host of ours that Placement offers."""
+
+    name: str
+    uuid: str
+    view: HostView
+    pools: Mapping[str, str]
+    """The providers of the pools that it plans with, by name."""
+
+
 class Scheduler:
     def __init__(
         self, placement: Placement, policy: SchedulingPolicy, hosts: Mapping[str, str]
@@ -78,26 +89,24 @@ class Scheduler:
         """Nothing is written. Why other hosts do not fit is looked for if none does, or if
         ``everything`` is to be shown."""
         query = self.query(request)
-        found, summaries = self._candidates(request, query)
-        views = {name: view(name) for name in self._ours(found, request)}
-        fits = {}
-        verdicts = []
-        for name, seen in views.items():
-            if (trouble := self._trouble(name, seen, summaries)) is None:
-                fits[name] = self._standing(name, seen, summaries)
-            else:
-                verdicts.append(trouble)
-        scores = weigh(fits, self._policy.multipliers)
+        found, stocks = self._candidates(request, query)
+        offered = {name: self._offered(name, view(name)) for name in self._ours(found, request)}
+        troubles = {name: _trouble(each, stocks) for name, each in offered.items()}
+        fits = {name: each for name, each in offered.items() if troubles[name] is None}
+        standings = {name: _standing(each, stocks) for name, each in fits.items()}
+        scores = weigh(standings, self._policy.multipliers)
         ranked = [
             Verdict(host=name, state=State.FITS, score=score.total, parts=score.parts)
             for name, score in scores.items()
         ]
+        rest = [each for each in troubles.values() if each is not None]
         if everything or not ranked:
-            verdicts += self._reasons.of(request, query, views.keys())
-        choices = (self._choice(name, query, views[name]) for name in scores)
-        rest = sorted(verdicts, key=lambda each: each.host)
+            rest += self._reasons.of(request, query, offered.keys())
         return Decision(
-            request=request, query=query, choices=tuple(choices), verdicts=(*ranked, *rest)
+            request=request,
+            query=query,
+            choices=tuple(_choice(fits[name], query) for name in scores),
+            verdicts=(*ranked, *sorted(rest, key=lambda each: each.host)),
         )
 
     def claim(self, decision: Decision) -> Claim:
@@ -116,9 +125,9 @@ class Scheduler:
                 allocations=choice.allocations,
                 decision=decision.won(choice.host),
             )
-        raise self._reconsidered(decision).no_valid_host()
+        raise self.reconsidered(decision).no_valid_host()
 
-    def _reconsidered(self, decision: Decision) -> Decision:
+    def reconsidered(self, decision: Decision) -> Decision:
         """What Placement says of a claim that came too late names no amounts."""
         late = {each.host for each in decision.verdicts if each.state is State.LATE}
         if not late:
@@ -129,7 +138,7 @@ class Scheduler:
 
     def _candidates(
         self, request: SchedulingRequest, query: PlacementQuery
-    ) -> tuple[set[str], Summaries]:
+    ) -> tuple[set[str], Stocks]:
         if not request.purpose.stays:
             found = self._placement.candidates(query.params())
             return found.hosts, found.provider_summaries
@@ -144,34 +153,41 @@ class Scheduler:
             if name is not None and name not in request.avoid:
                 yield name
 
-    def _trouble(self, name: str, seen: HostView, summaries: Summaries) -> Verdict | None:
-        """What speaks against a host that Placement offers."""
-        if seen.unreachable:
-            return Verdict(host=name, state=State.UNREACHABLE, reason=seen.unreachable)
-        for pool, needed in seen.plan.items():
-            uuid = pool_provider(self._hosts[name], pool, seen.shared.get(pool, ()))
-            # A pool that did not have to be looked at for the query is left to the claim.
-            if uuid in summaries and (free := summaries[uuid].resources[DISK].free) < needed:
-                reason = f"pool {pool} has {free} of {needed} GiB"
-                return Verdict(host=name, state=State.NO_ROOM, reason=reason)
-        return None
-
-    def _standing(self, name: str, seen: HostView, summaries: Summaries) -> Standing:
+    def _offered(self, name: str, seen: HostView) -> _Offered:
         host = self._hosts[name]
-        pools = {pool_provider(host, pool, seen.shared.get(pool, ())) for pool in seen.plan}
-        return Standing(
-            native=seen.native,
-            cached=seen.cached,
-            disk=sum(summaries[each].resources[DISK].free for each in pools if each in summaries),
-            memory=summaries[host].resources[MEMORY].free if host in summaries else 0,
-        )
+        pools = {
+            pool: pool_provider(host, pool, seen.shared.get(pool, ()))
+            for pool, needed in seen.plan.items()
+            if needed
+        }
+        return _Offered(name=name, uuid=host, view=seen, pools=pools)
 
-    def _choice(self, name: str, query: PlacementQuery, seen: HostView) -> Choice:
-        """Placement offers some pools that serve; the host's own plan says which."""
-        host = self._hosts[name]
-        allocations = {host: {VCPU: query.vcpus, MEMORY: query.memory}}
-        for pool, needed in seen.plan.items():
-            if needed:
-                uuid = pool_provider(host, pool, seen.shared.get(pool, ()))
-                allocations[uuid] = {DISK: needed}
-        return Choice(host=name, allocations=allocations)
+
+def _trouble(host: _Offered, stocks: Stocks) -> Verdict | None:
+    """What speaks against it all the same."""
+    if host.view.unreachable:
+        return Verdict(host=host.name, state=State.UNREACHABLE, reason=host.view.unreachable)
+    for pool, uuid in host.pools.items():
+        needed = host.view.plan[pool]
+        # A pool that did not have to be looked at for the query is left to the claim.
+        if uuid in stocks and (free := stocks[uuid].resources[DISK].free) < needed:
+            reason = f"pool {pool} has {free} of {needed} GiB"
+            return Verdict(host=host.name, state=State.NO_ROOM, reason=reason)
+    return None
+
+
+def _standing(host: _Offered, stocks: Stocks) -> Standing:
+    pools = [stocks[uuid] for uuid in host.pools.values() if uuid in stocks]
+    return Standing(
+        native=host.view.native,
+        cached=host.view.cached,
+        disk=sum(each.resources[DISK].free for each in pools),
+        memory=stocks[host.uuid].resources[MEMORY].free if host.uuid in stocks else 0,
+    )
+
+
+def _choice(host: _Offered, query: PlacementQuery) -> Choice:
+    """Placement offers some pools that serve; the host's own plan says which."""
+    disks = {uuid: {DISK: host.view.plan[pool]} for pool, uuid in host.pools.items()}
+    machine = {VCPU: query.vcpus, MEMORY: query.memory}
+    return Choice(host=host.name, allocations={host.uuid: machine, **disks})

@@ -1,7 +1,7 @@
 """What Placement answers, as values with Placement's own names."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 Resources = Mapping[str, int]
 """How much of each resource class."""
@@ -80,11 +80,17 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """A provider as it is shown beside candidates."""
+class Stock:
+    """What a provider has, as it is shown beside candidates."""
 
     resources: dict[str, Usage]
-    traits: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary(Stock):
+    """The same with all that is to be known of it. Of thousands of hosts, traits are the most."""
+
+    traits: frozenset[str]
     root_provider_uuid: str
 
 
@@ -96,8 +102,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    allocation_requests: list[Candidate] = field(default_factory=list)
-    provider_summaries: dict[str, Summary] = field(default_factory=dict)
+    allocation_requests: list[Candidate]
+    provider_summaries: dict[str, Stock]
 
     @property
     def hosts(self) -> set[str]:

@@ -13,7 +13,7 @@ from tests.support.scheduling import POOL, uuid_of
 _PROGRAM = Path(__file__).parent / "programs/run_sql.py"
 _FIRST = 1000
 _ROWS = 500
-_QCOW2 = IMAGE_TYPES["qcow2"]
+_QCOW2, _VMDK = IMAGE_TYPES["qcow2"], IMAGE_TYPES["vmdk"]
 
 
 def name_of(number: int) -> str:
@@ -21,7 +21,8 @@ def name_of(number: int) -> str:
 
 
 def crowd(url: str, numbers: range, directory: Path) -> None:
-    """Each host with one pool, and different amounts; every tenth takes no qcow2 image."""
+    """Each host with one pool, and different amounts; every tenth takes vmdk images, the others
+    qcow2 images."""
     file = directory / "crowd.sql"
     file.write_text("\n".join(_statements(numbers)))
     subprocess.run([python(), "-W", "ignore", _PROGRAM, url, file], check=True)
@@ -37,9 +38,10 @@ def _statements(numbers: range) -> Iterator[str]:
     yield _inventory("VCPU", "64 + p.id % 13", f"{new} AND p.parent_provider_id IS NULL")
     yield _inventory("MEMORY_MB", "65536 + p.id % 997", f"{new} AND p.parent_provider_id IS NULL")
     yield _inventory("DISK_GB", "1000 + p.id % 101", f"{new} AND p.parent_provider_id IS NOT NULL")
-    most = sorted({*IMAGE_TYPES.values(), *BUSES.values(), "HW_ARCH_X86_64"} - {_QCOW2})
+    most = sorted({*IMAGE_TYPES.values(), *BUSES.values(), "HW_ARCH_X86_64"} - {_QCOW2, _VMDK})
     yield _traits(most, new)
     yield _traits([_QCOW2], f"{new} AND p.id % 20 > 1")
+    yield _traits([_VMDK], f"{new} AND p.id % 20 <= 1")
 
 
 def _providers(numbers: range) -> Iterator[str]:

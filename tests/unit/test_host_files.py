@@ -1,0 +1,105 @@
+"""Whether a host's files are here, on pools in memory; bytes on their way."""
+
+import os
+
+import pytest
+
+from millpond.errors import TransferIncomplete
+from millpond.model.formats import DiskFormat
+from millpond.model.volume import VolumeSpec
+from millpond.storage.host_files import HostFiles, is_marker
+from millpond.storage.memory_pool import MemoryPool
+from millpond.storage.pool import PoolType
+from millpond.storage.transfer import download
+from millpond.system.files import scaled
+
+
+class PoolHere(MemoryPool):
+    """Its volumes are files, too, but not all as long as they should be."""
+
+    cut = 0
+
+    def create(self, spec):
+        made = super().create(spec)
+        with open(made.path, "wb") as file:
+            file.truncate(max(0, spec.capacity - self.cut))
+        return made
+
+    def delete(self, name):
+        super().delete(name)
+        os.unlink(f"{self.path}/{name}")
+
+
+@pytest.fixture
+def here(tmp_path):
+    pool = PoolHere("here")
+    pool.path = str(tmp_path)
+    return pool
+
+
+def files_of(*pools):
+    return HostFiles({each.name: each for each in pools}.__getitem__, pools[0].name)
+
+
+def test_they_are_here_if_a_marker_is(here, tmp_path):
+    assert files_of(here).are_here("here")
+    assert os.listdir(tmp_path) == here.names() == []
+
+
+def test_they_are_not_if_it_is_not(tmp_path):
+    far = MemoryPool("far")
+    far.path = str(tmp_path)  # there is such a directory here
+    assert not files_of(far).are_here("far")
+    assert far.names() == []
+
+
+def test_another_file_of_the_same_name_is_not_enough(here):
+    here.cut = 1
+    assert not files_of(here).are_here("here")
+
+
+def test_it_is_tried_once(here):
+    files = files_of(here)
+    assert files.are_here("here")
+    here.create = None
+    assert files.are_here("here")
+
+
+def test_the_base_pool_answers_for_volumes_that_are_no_files(here):
+    lvm = MemoryPool("lvm", type_=PoolType.LOGICAL)
+    assert files_of(here, lvm).are_here("lvm")
+    assert lvm.names() == []
+
+
+def test_a_path_that_is_here_by_chance_is_not_opened(tmp_path):
+    far = MemoryPool("far")
+    far.path = str(tmp_path)
+    volume = far.create(VolumeSpec(name="disk", format=DiskFormat.RAW, capacity=1))
+    (tmp_path / "disk").write_bytes(b"of another host")
+    assert not files_of(far).can_open(volume, os.R_OK)
+
+
+def test_only_markers_that_nobody_looks_for_any_more_are_swept(here):
+    old, young = (f"millpond-marker-{at}-{'0' * 32}" for at in (1_700_000_000, 99_999_999_999))
+    for name in (old, young, "millpond-marker-mine"):
+        here.create(VolumeSpec(name=name, format=DiskFormat.RAW, capacity=1))
+    assert files_of(here).are_here("here")
+    assert here.names() == [young, "millpond-marker-mine"]
+    assert [is_marker(each) for each in here.names()] == [True, False]
+
+
+def test_a_download_that_ends_early_is_known(tmp_path):
+    pool = MemoryPool("far")
+    pool.create(VolumeSpec(name="a", format=DiskFormat.RAW, capacity=100))
+    pool.pieces = lambda _name: iter([b"x" * 76])
+    with pytest.raises(TransferIncomplete, match="only 76 of 100 bytes came"):
+        download(pool, "a", tmp_path / "a")
+
+
+@pytest.mark.parametrize(("total", "onto"), [(7, 1000), (1000, 7), (3, 3), (10, 0)])
+def test_the_legs_of_a_way_add_up_to_all_of_it(total, onto):
+    told = []
+    tell = scaled(told.append, total, onto)
+    for _ in range(total):
+        tell(1)
+    assert sum(told) == onto
