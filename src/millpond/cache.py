@@ -181,7 +181,8 @@ class Cache:
     def has(self, image: ImageId, format: DiskFormat, backend: Backend) -> bool:
         """Whether what disks are made from is there."""
         name = template_name(image, format)
-        found = next((each for each in self.all() if each.volume == name), None)
+        store = self.opened_store()
+        found = store.find(name) if store else None
         if backend is not Backend.RBD:
             return found is not None
         if found and found.link and found.format is DiskFormat.RAW:

@@ -112,10 +112,10 @@ class Engine:
     def files_seem_here(self) -> bool:
         """The same, and nothing is made for it. Where there is no pool to try it with, or none
         that can be used, the host's address tells."""
-        try:
-            return self.files.are_here(self.pool_plan.base.name)
-        except MillpondError:
-            return not urlsplit(self.settings.libvirt.connection_uri).hostname
+        for pool in (self.pool_plan.base, self.pool_plan.disks):
+            with suppress(MillpondError):
+                return self.files.are_here(pool.name)
+        return not urlsplit(self.settings.libvirt.connection_uri).hostname
 
     @cached_property
     def consoles(self) -> Consoles:
@@ -187,9 +187,9 @@ class Engine:
     def template_uses(self) -> TemplateUses:
         """A template that a host uses stays on all that have their cache at the same place: they
         may share it, and nobody has proven that they do not."""
-        place = self.settings.libvirt.pools.base_images
-        hosts = self.commons.settings.hosts
-        others = {n for n, each in hosts.items() if each.libvirt.pools.base_images != place}
+        place = self.settings.libvirt.pools.base_images.path
+        hosts = self.commons.settings.hosts.items()
+        others = {name for name, each in hosts if each.libvirt.pools.base_images.path != place}
         records = RecordsOfHosts(self.commons.records, lambda host: host not in others)
         return TemplateUses(
             records=records,
@@ -241,7 +241,7 @@ class Engine:
             backends=backends,
             legacy=self.legacy_storage,
             choose_virt_type=self._virt_type,
-            consoles=self.consoles,
+            find_consoles=lambda: self.consoles,
             starts=Slots(self._locks, "start", max(1, (os.cpu_count() or 1) - 1)),
             watch=self._watch,
         )

@@ -7,13 +7,21 @@ from pathlib import Path
 
 from millpond import config
 from millpond.commons import Commons
+from millpond.compute import delete as deleting
 from millpond.compute import spawn
 from millpond.compute.claims import Claims, Unclaimed
 from millpond.compute.request import ServerRequest
 from millpond.compute.status import statuses
 from millpond.config import Settings
 from millpond.engine import Engine
-from millpond.errors import HostNotConfigured, HostProblem, NoSuchHost, WhichHost
+from millpond.errors import (
+    ConnectionLost,
+    HostNotConfigured,
+    HostProblem,
+    HostUnreachable,
+    NoSuchHost,
+    WhichHost,
+)
 from millpond.model.server import Server
 from millpond.placing.placing import PlacedClaims, Placing
 from millpond.placing.standing import HostStanding, standing
@@ -97,6 +105,24 @@ class Fleet(Commons):
         """Where a server would go, with a verdict for every host; None where nobody is asked."""
         return self.placing.decide(request, host, everything=True) if self.schedules else None
 
+    def delete(self, name_or_id: str, *, force: bool = False) -> None:
+        """With ``force`` also a server whose host does not answer or is not configured: what is
+        there of it stays there."""
+        server = self.server(name_or_id)
+        try:
+            deleting.delete(self.engine_of(server).host, server, force=force)
+        except (HostUnreachable, ConnectionLost, HostNotConfigured) as error:
+            if not force:
+                raise
+            LOG.warning("the domain and the disks of %s stay behind: %s", server.name, error)
+            self._forget(server)
+
+    def _forget(self, server: Server) -> None:
+        with self.records.lock(server):
+            with spawn.whatever_placement_says(server):
+                self._claims.release(server)
+            self.records.remove(server.id)
+
     def standings(self, *, refresh: bool) -> list[HostStanding]:
         """Every host as it is now; with ``refresh``, or when it is time, Placement is told."""
         if self.schedules and refresh:
@@ -107,12 +133,7 @@ class Fleet(Commons):
             looks = self.placing.reporter.look()
         servers, _ = self.records.readable()
         return [
-            standing(
-                self.engines[name],
-                look,
-                self.placing.reporter,
-                [each for each in servers if each.host == name],
-            )
+            standing(self.engines[name], look, self.placing.reporter, servers)
             for name, look in looks.items()
         ]
 

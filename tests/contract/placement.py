@@ -192,10 +192,9 @@ class PlacementContract:
         self, placement, reporting
     ):
         reporting.publish([host("a"), host("b")])
-        assert reporting.disable("a")
-        assert not reporting.disable("a")
-        with pytest.raises(NoSuchHost):
-            reporting.disable("nowhere")
+        assert reporting.disable(uuid_of("a"))
+        assert not reporting.disable(uuid_of("a"))
+        assert not reporting.disable(uuid_of("nowhere"))
         assert DISABLED in placement.providers.traits(uuid_of("a"))
         decision = scheduler(placement, "a", "b").decide(
             request(), lambda _: view(), everything=True

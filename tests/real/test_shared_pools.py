@@ -7,6 +7,7 @@ import pytest
 from millpond.model.formats import DiskFormat
 from millpond.model.sizes import MiB
 from millpond.model.volume import VolumeSpec
+from millpond.placing.reporter import merged
 from millpond.storage.memory_pool import MemoryPool
 from millpond.storage.sharing import sharers
 from tests.support.grove import NAMES
@@ -114,3 +115,10 @@ def test_a_template_that_one_host_uses_stays_in_the_cache_that_another_shares(gr
     grove.ok("server", "delete", "web")
     grove.ok("cache", "prune", "--all-unused")
     assert list((bases / "_base").iterdir()) == []
+
+
+def test_groups_that_have_a_host_in_common_are_one() -> None:
+    shared = {"a": {POOL: frozenset("AB")}, "c": {POOL: frozenset("BC")}, "d": {}}
+    found = merged(shared, {"a": "A", "b": "B", "c": "C", "d": "D"})
+    assert found["a"] == found["b"] == found["c"] == {POOL: frozenset("ABC")}
+    assert found["d"] == {}

@@ -25,7 +25,7 @@ def command(
     host: Hosts = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what would become of an image on each host, and why. Nothing is made."""
+    """Say what would become of an image on each host, and why; no template or server is made."""
     fleet = Fleet.load(ctx.obj.config_files)
     found = fleet.images.get(image)
     explained = [each for _, each in asked(fleet, host, lambda engine: _explained(engine, found))]

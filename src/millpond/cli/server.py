@@ -10,7 +10,6 @@ from millpond.cli import console as terminal
 from millpond.cli.complaint import complain
 from millpond.cli.output import as_json, details, table
 from millpond.compute import data_disks, power
-from millpond.compute import delete as deleting
 from millpond.compute import resize as growth
 from millpond.errors import NoConsole
 from millpond.fleet import Fleet
@@ -150,13 +149,13 @@ def delete(
     ctx: typer.Context,
     servers: Annotated[list[str], typer.Argument(metavar="SERVER...", help="Names or ids.")],
     force: Annotated[
-        bool, typer.Option("--force", help="Leave disks behind that cannot be reached.")
+        bool, typer.Option("--force", help="Leave behind what cannot be reached.")
     ] = False,
 ) -> None:
     """Delete servers and their disks."""
     fleet = Fleet.load(ctx.obj.config_files)
-    for engine, found in [fleet.find(each) for each in servers]:
-        deleting.delete(engine.host, found, force=force)
+    for found in [fleet.server(each) for each in servers]:
+        fleet.delete(found.id, force=force)
 
 
 def _row(server: Server, state: str, where: list[str]) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ def create(
         typer.Option(metavar="HOST", help="This host, if it is fit for it."),
     ] = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say which host it would be. Nothing is made.")
+        bool, typer.Option("--dry-run", help="Only say which host it would be; no server is made.")
     ] = False,
     json: Json = False,
 ) -> None:

@@ -54,7 +54,7 @@ def remove(host: Host, server: Server, role: str) -> None:
 def adding(host: Host, details: Mapping[str, str]) -> Verb[Server]:
     """What its process left goes forward: the guest may have the disk, and write to it."""
     steps = (
-        Step("claim", deed(partial(spawn.claim, host)), partial(_claim_without, host, details)),
+        Step("claim", deed(partial(spawn.claim, host)), partial(_unclaim, host, details)),
         Step("volume", partial(_make, host, details), partial(_delete, host, details)),
         Step("attach", deed(partial(_attach, host, details)), partial(_detach, host, details)),
     )
@@ -91,6 +91,11 @@ def removing(host: Host, details: Mapping[str, str]) -> Verb[Server]:
 
 def _claim_without(host: Host, details: Mapping[str, str], server: Server) -> None:
     spawn.claim(host, _without(details, server))
+
+
+def _unclaim(host: Host, details: Mapping[str, str], server: Server) -> None:
+    with spawn.whatever_placement_says(server):
+        _claim_without(host, details, server)
 
 
 def _planned(host: Host, server: Server, size: int) -> Disk:

@@ -2,12 +2,12 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 from millpond.compute import freezing, spawn
 from millpond.compute.host import Host
-from millpond.errors import HostProblem, PlacementProblem, PoolNotFound, ToolFailed
+from millpond.errors import HostProblem, PoolNotFound, ToolFailed
 from millpond.model.server import Server
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed, nothing
@@ -64,16 +64,8 @@ def _delete_disks(details: Mapping[str, str], host: Host, server: Server) -> Non
 
 
 def _release(details: Mapping[str, str], host: Host, server: Server) -> None:
-    try:
+    with spawn.whatever_placement_says(server) if FORCE in details else nullcontext():
         spawn.release(host, server)
-    except PlacementProblem as error:
-        if FORCE not in details:
-            raise
-        LOG.warning(
-            "%s is still counted in Placement, until 'millpond doctor --placement --mend': %s",
-            server.name,
-            error,
-        )
 
 
 @contextmanager

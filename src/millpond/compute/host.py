@@ -38,7 +38,8 @@ class Host:
     """Of disks that lie in no pool (deprecated): they are served, never made."""
     choose_virt_type: Callable[[], VirtType]
     """Asked only when a server is made: finding out costs a call."""
-    consoles: Consoles
+    find_consoles: Callable[[], Consoles]
+    """Where their logs are kept: whether here costs a look at the host."""
     starts: Slots
     """How many guests may be starting at a time: more only slow each other down, and who looks."""
     watch: Watch = unwatched

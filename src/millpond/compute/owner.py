@@ -34,7 +34,8 @@ def _adopt(host: Host, domain: MarkedDomain) -> Server | None:
         return None
     server = replace(found, host=host.name)
     with host.records.lock(server):
-        if host.records.find(server.id):
+        if elsewhere := host.records.host_of(server.id):
+            LOG.warning("domain %s is left alone: its server is on %s", domain.name, elsewhere)
             return None
         host.domains.mark(server.id, record_xml(server, host.records.owner))
         host.records.put(server)

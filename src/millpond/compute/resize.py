@@ -41,7 +41,7 @@ def growing(host: Host, details: Mapping[str, str]) -> Verb[Server]:
     """Begun, it goes forward: a disk that has grown cannot be made small again."""
     grows_or_not = None if _way(details).only_forward else nothing
     steps = (
-        Step("claim", deed(partial(_claim, host, details)), partial(spawn.claim, host)),
+        Step("claim", deed(partial(_claim, host, details)), partial(_unclaim, host)),
         Step("copy", deed(partial(_copy, host, details)), partial(_forget, host, details)),
         Step("extend", partial(_extend, host, details), grows_or_not),
         Step("tell", partial(_tell, host, details), nothing),
@@ -98,6 +98,11 @@ def _growth(host: Host, details: Mapping[str, str], server: Server) -> Growth:
 def _claim(host: Host, details: Mapping[str, str], server: Server) -> None:
     disk = disk_of(server, details["role"])
     spawn.claim(host, _with_size(server, disk, max(disk.size, int(details["size"]))))
+
+
+def _unclaim(host: Host, server: Server) -> None:
+    with spawn.whatever_placement_says(server):
+        spawn.claim(host, server)
 
 
 def _copy(host: Host, details: Mapping[str, str], server: Server) -> None:

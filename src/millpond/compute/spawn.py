@@ -1,6 +1,8 @@
 """Create a server: claim, template, disks, domain, start; a failure leaves nothing behind."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,7 +11,7 @@ from millpond.compute.domain_xml import domain_xml
 from millpond.compute.host import Host
 from millpond.compute.owner import refuse_foreign_servers
 from millpond.compute.request import ServerRequest, planned
-from millpond.errors import NameTaken
+from millpond.errors import NameTaken, PlacementProblem
 from millpond.model.server import Server
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed, nothing
@@ -17,6 +19,8 @@ from millpond.records.records import ServerJournal, settled
 from millpond.system.files import Progress, silent
 
 LOG = logging.getLogger(__name__)
+
+_HEALED = "'millpond doctor --placement --mend' puts that right"
 
 
 def create(
@@ -50,7 +54,7 @@ USUAL = Creation()
 
 def creation(host: Host, content: Creation = USUAL) -> Verb[Server]:
     steps = (
-        Step("claim", deed(partial(claim, host)), partial(release, host)),
+        Step("claim", deed(partial(claim, host)), partial(_give_back, host)),
         Step("template", partial(_fetch_templates, host, content)),
         Step("disks", partial(_make_disks, host, content), partial(disks.delete, host)),
         Step("domain", partial(define, host), partial(undefine, host)),
@@ -68,9 +72,23 @@ def release(host: Host, server: Server) -> None:
     host.claims.release(server)
 
 
+@contextmanager
+def whatever_placement_says(server: Server) -> Iterator[None]:
+    """On the way back: a server is not left in the middle of something because of its claim."""
+    try:
+        yield
+    except PlacementProblem as error:
+        LOG.warning("%s may be counted wrongly in Placement: %s. %s", server.name, error, _HEALED)
+
+
+def _give_back(host: Host, server: Server) -> None:
+    with whatever_placement_says(server):
+        release(host, server)
+
+
 def define(host: Host, server: Server) -> Server:
     """The domain as the record says, whatever it was before."""
-    log = host.consoles.make(server.id)
+    log = host.find_consoles().make(server.id)
     chains = disks.chains(host, server)
     host.domains.define(domain_xml(settled(server), host.records.owner, log, chains))
     return server
@@ -78,7 +96,7 @@ def define(host: Host, server: Server) -> Server:
 
 def undefine(host: Host, server: Server) -> None:
     host.domains.undefine(server.id)
-    host.consoles.remove(server.id)
+    host.find_consoles().remove(server.id)
 
 
 def power_on(host: Host, server: Server) -> Server:

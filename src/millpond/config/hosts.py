@@ -10,6 +10,7 @@ from millpond.config.parsing import (
     parse_mapping,
     parse_pool_name,
     parse_pool_paths,
+    parse_ratio,
     parse_text,
     parse_uri,
     parse_virt_type,
@@ -39,7 +40,7 @@ def hosts(reader: Reader) -> Mapping[str, HostSettings]:
     if not names:
         return {LOCAL: _host(reader)}
     _check_names(reader, names, sections)
-    found = {name: _host(reader.of_host(f"{HOST_PREFIX}{name}")) for name in names}
+    found = {name: _named(reader.of_host(f"{HOST_PREFIX}{name}"), name) for name in names}
     _check_uris(reader, found)
     return found
 
@@ -74,6 +75,13 @@ def _check_uris(reader: Reader, found: Mapping[str, HostSettings]) -> None:
             section.complain(LIBVIRT, "connection_uri", reason, "each host has its own")
 
 
+def _named(reader: Reader, name: str) -> HostSettings:
+    if name != LOCAL and not reader.is_set(LIBVIRT, "connection_uri"):
+        reason = f"host {name!r} has none"
+        reader.complain(LIBVIRT, "connection_uri", reason, f"set it in [{HOST_PREFIX}{name}]")
+    return _host(reader)
+
+
 def _host(reader: Reader) -> HostSettings:
     return HostSettings(
         libvirt=_libvirt(reader),
@@ -89,8 +97,8 @@ def _capacity(reader: Reader) -> CapacitySettings:
     def ratio(kind: str) -> Ratio:
         name = f"{kind}_allocation_ratio"
         return Ratio(
-            stated=reader.take(DEFAULT, name, lambda value: value, None),
-            initial=reader.take(DEFAULT, f"initial_{name}", float, 1.0),
+            stated=reader.take(DEFAULT, name, parse_ratio, None),
+            initial=reader.take(DEFAULT, f"initial_{name}", parse_ratio, None) or 1.0,
         )
 
     return CapacitySettings(

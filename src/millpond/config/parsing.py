@@ -12,6 +12,9 @@ from millpond.errors import BadOption
 from millpond.model.formats import Backend, ImageFormat
 from millpond.model.names import checked_name
 
+_MOST = 1_000_000
+"""Of a ratio: nobody means more, and Placement counts in 32 bits."""
+
 HANDLERS = "millpond.template_handlers"
 """The entry points that plug-ins add to (B40)."""
 
@@ -65,6 +68,13 @@ def parse_image_formats(value: Sequence[str]) -> frozenset[ImageFormat]:
         reason = f"{', '.join(unknown)}: no such format of images"
         raise BadOption("image_type_exclude_list", reason, f"formats: {', '.join(ImageFormat)}")
     return frozenset(ImageFormat(each) for each in names)
+
+
+def parse_ratio(value: float | None) -> float | None:
+    """None and 0 say nothing, as in Nova."""
+    if value is not None and not 0 <= value <= _MOST:  # nan is neither
+        raise BadOption("ratio", f"{value} is not possible", f"from 0 to {_MOST}")
+    return value or None
 
 
 def parse_extra_specs(text: str) -> Mapping[str, str]:

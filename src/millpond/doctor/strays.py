@@ -12,7 +12,7 @@ from millpond.doctor.wording import counted, some
 from millpond.engine import Engine
 from millpond.errors import PoolNotFound
 from millpond.model.formats import DiskFormat
-from millpond.model.names import UUID, split_volume_name, template_name
+from millpond.model.names import UUID, ServerId, split_volume_name, template_name
 from millpond.storage.host_files import is_marker
 from millpond.storage.sharing import is_mark
 
@@ -27,9 +27,21 @@ def domains(engine: Engine) -> Iterator[Finding]:
     since = {server.name for server in engine.records.all()}  # made while we were listing
     lost = [domain for domain in marked if domain.name not in since]
     for domain in lost:
-        yield _lost(domain)
+        yield _copied(engine, domain) or _lost(domain)
     if not lost:
         yield ok("no domain of Millpond's is without a record")
+
+
+def _copied(engine: Engine, domain: MarkedDomain) -> Finding | None:
+    """Of a server that another host has."""
+    elsewhere = engine.records.host_of(ServerId(domain.uuid))
+    if elsewhere is None:
+        return None
+    return problem(
+        f"domain {domain.name!r} is that of a server which is on host {elsewhere}",
+        "do not start it: both would write to the same disks; if it is a leftover, "
+        f"'virsh undefine {domain.name}' on this host removes it",
+    )
 
 
 def _lost(domain: MarkedDomain) -> Finding:

@@ -101,6 +101,10 @@ class NovaRecords:
                 damaged.append(error)
         return sorted(servers, key=lambda server: (server.name, server.id)), damaged
 
+    def host_of(self, id: ServerId) -> str | None:
+        found = self.find(id)
+        return found.host if found else None
+
     def has_name(self, name: str) -> bool:
         return any(each.name == name for each in self.all())
 

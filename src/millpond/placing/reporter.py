@@ -98,45 +98,47 @@ class Reporter:
         facts = {name: look.facts for name, look in looks.items() if look.facts}
         shared = self._find_shared(facts, before, prove)
         reporting = Reporting(self._placement())
+        for name, found in facts.items():
+            if found.uuid in self._left_names(before):
+                reporting.rename(found.uuid, name)
         reporting.publish(
             [report(self._engines[name], found, shared[name]) for name, found in facts.items()]
         )
-        for name, look in looks.items():
-            if look.gone and name in self.known():
-                reporting.disable(name)
-        now = time.time()
+        for name, each in self.known().items():
+            if looks[name].gone:
+                reporting.disable(each.uuid)
+        remembered = {
+            name: self._remembered(name, look, before.get(name)) for name, look in looks.items()
+        }
         self._memory.keep(
             {
                 **before,
                 **{
-                    name: self._remembered(name, look, before.get(name), shared, now)
-                    for name, look in looks.items()
+                    name: replace(each, shared=_written(shared.get(name, {})))
+                    for name, each in remembered.items()
                 },
             }
         )
         return looks
 
-    def _remembered(
-        self,
-        name: str,
-        look: HostLook,
-        before: Reported | None,
-        shared: Mapping[str, Shared],
-        now: float,
-    ) -> Reported:
-        settings = digest_of(self._settings.hosts[name])
-        if look.facts is None:
-            last = before or Reported(uuid="", at=now, settings=settings)
-            return replace(last, at=now, settings=settings, gone=look.gone)
-        pools = {pool: tuple(sorted(uuids)) for pool, uuids in shared[name].items()}
-        return Reported(uuid=look.facts.uuid, at=now, settings=settings, shared=pools)
+    def _left_names(self, before: Mapping[str, Reported]) -> set[str]:
+        """UUIDs of hosts that had a name which the configuration does not have any more."""
+        return {each.uuid for name, each in before.items() if name not in self._engines}
+
+    def _remembered(self, name: str, look: HostLook, before: Reported | None) -> Reported:
+        now, settings = time.time(), digest_of(self._settings.hosts[name])
+        if look.facts:
+            return Reported(uuid=look.facts.uuid, at=now, settings=settings)
+        last = before or Reported(uuid="", at=now, settings=settings)
+        return replace(last, at=now, settings=settings, gone=look.gone)
 
     def _find_shared(
         self, facts: Mapping[str, HostFacts], before: Mapping[str, Reported], prove: bool
     ) -> Mapping[str, Shared]:
         """As it was found out before, as long as all hosts are configured as they were and none
-        has come back; also while one does not answer, and nothing can be proven of it."""
+        has come back. Who does not answer now shares what it shared: nothing proves otherwise."""
         settings = self._settings.hosts
+        known = self.known()
         is_known = all(
             name in before
             and before[name].settings == digest_of(settings[name])
@@ -144,16 +146,46 @@ class Reporter:
             for name in settings
         )
         if is_known and not (prove and len(facts) == len(settings)):
-            return {name: _shared(before[name]) for name in facts}
+            return {name: _shared(before[name]) for name in settings if name in known}
         engines = {name: self._engines[name] for name in facts}
         uuids = {name: found.uuid for name, found in facts.items()}
         owner = next(iter(self._engines.values())).records.owner
-        return proven_shared(engines, uuids, owner)
+        silent = {name: each for name, each in known.items() if name not in facts}
+        found = proven_shared(engines, uuids, owner)
+        kept = {name: _shared(each) for name, each in silent.items()}
+        all_uuids = {**uuids, **{name: each.uuid for name, each in silent.items()}}
+        return merged({**found, **kept}, all_uuids)
 
 
 def _shared(reported: Reported | None) -> Shared:
     shared = reported.shared if reported else {}
     return {pool: frozenset(uuids) for pool, uuids in shared.items()}
+
+
+def merged(shared: Mapping[str, Shared], uuids: Mapping[str, str]) -> Mapping[str, Shared]:
+    """Groups of one pool that have a host in common are one."""
+    found: dict[str, dict[str, frozenset[str]]] = {}
+    for host, uuid in uuids.items():
+        found[host] = {}
+        for pool in {pool for each in shared.values() for pool in each}:
+            group = {uuid}
+            while (
+                larger := {
+                    member
+                    for each in shared.values()
+                    if group & each.get(pool, frozenset())
+                    for member in each[pool]
+                }
+                - group
+            ):
+                group |= larger
+            if len(group) > 1:
+                found[host][pool] = frozenset(group)
+    return found
+
+
+def _written(shared: Shared) -> Mapping[str, tuple[str, ...]]:
+    return {pool: tuple(sorted(uuids)) for pool, uuids in shared.items()}
 
 
 def _look(engine: Engine) -> HostLook:

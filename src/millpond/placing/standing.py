@@ -43,8 +43,10 @@ class HostStanding:
 
 
 def standing(
-    engine: Engine, look: HostLook, reporter: Reporter, servers: Sequence[Server]
+    engine: Engine, look: HostLook, reporter: Reporter, everywhere: Sequence[Server]
 ) -> HostStanding:
+    """``everywhere``: the servers of all hosts, some of which may share a pool with this one."""
+    servers = [each for each in everywhere if each.host == engine.name]
     if look.facts is None:
         return HostStanding(
             name=engine.name,
@@ -63,7 +65,7 @@ def standing(
         vcpus=_vcpus(found, servers),
         memory=_memory(found, servers),
         traits=tuple(sorted(found.traits)),
-        pools=tuple(_pool(found, each, servers, names) for each in found.pools),
+        pools=tuple(_pool(found, each, everywhere, names) for each in found.pools),
     )
 
 
@@ -80,8 +82,9 @@ def _memory(host: HostReport, servers: Sequence[Server]) -> Amount:
 def _pool(
     host: HostReport, pool: PoolReport, servers: Sequence[Server], names: Mapping[str, str]
 ) -> PoolStanding:
-    used = sum(disk.size for each in servers for disk in each.disks if disk.pool == pool.name)
     others = sorted(names.get(each, each) for each in pool.shared_by - {host.uuid})
+    theirs = [each for each in servers if each.host in (host.name, *others)]
+    used = sum(disk.size for each in theirs for disk in each.disks if disk.pool == pool.name)
     return PoolStanding(
         name=pool.name,
         disk=_amount(used, pool.capacity - pool.reserved, pool.ratio),

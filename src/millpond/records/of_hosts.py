@@ -10,7 +10,7 @@ from millpond.records.records import Records
 
 
 class RecordsOfHosts:
-    """What is found is of these hosts; names are taken whatever the host."""
+    """What is found is of these hosts; names and ids are taken whatever the host."""
 
     def __init__(self, records: Records, counts: Callable[[str], bool]) -> None:
         """``counts`` tells it of a host's name."""
@@ -32,6 +32,9 @@ class RecordsOfHosts:
         """A damaged one may be anybody's."""
         servers, damaged = self._records.readable()
         return [each for each in servers if self._counts(each.host)], damaged
+
+    def host_of(self, id: ServerId) -> str | None:
+        return self._records.host_of(id)
 
     def has_name(self, name: str) -> bool:
         return self._records.has_name(name)

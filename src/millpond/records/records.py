@@ -27,6 +27,10 @@ class Records(Protocol):
         """Every server whose record can be read, and what is wrong with the others."""
         ...
 
+    def host_of(self, id: ServerId) -> str | None:
+        """Where a server is, on whatever host; None if there is no such server."""
+        ...
+
     def has_name(self, name: str) -> bool:
         """Whether a server is called so, on whatever host."""
         ...

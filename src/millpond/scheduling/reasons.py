@@ -121,7 +121,7 @@ def _finding(
     if missing := _missing(host, query):
         return State.NO_ROOM, missing
     if not host.is_ours:
-        return State.FOREIGN, "it would fit, and is no host of Millpond's"
+        return State.FOREIGN, "it would fit, and is no host of this configuration"
     return State.NO_ROOM, "all of it together does not fit"
 
 

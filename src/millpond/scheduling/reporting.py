@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from millpond.errors import (
     HostsShareUuid,
-    NoSuchHost,
     ProviderRenamed,
     ProviderTaken,
     StillAllocated,
@@ -86,18 +85,18 @@ class Reporting:
         changed += [self._withdraw_unless_joined(each) for each in shared.values()]
         return any(changed)
 
-    def disable(self, name: str) -> bool:
-        """No new servers there; what is there stays counted."""
-        found = self._providers.find(name=name)
-        if not found:
-            raise NoSuchHost(name)
-        return self._providers.change_traits(found[0].uuid, lambda now: now | {DISABLED})
+    def disable(self, uuid: str) -> bool:
+        """No new servers there; what is there stays counted. One that Placement does not know
+        gets none anyway."""
+        if not self._providers.find(uuid=uuid):
+            return False
+        return self._providers.change_traits(uuid, lambda now: now | {DISABLED})
 
     def rename(self, uuid: str, name: str) -> None:
         """A host that Placement knows by another name, for whoever is sure that it is the same."""
         tree = {each.uuid: each for each in self._providers.find(in_tree=uuid)}
         if uuid not in tree:
-            raise NoSuchHost(name)
+            return
         for each in tree.values():
             if pool := pool_of(tree[uuid], each):
                 self._providers.rename(each, pool_provider_name(name, pool))

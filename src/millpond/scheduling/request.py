@@ -23,7 +23,7 @@ class Purpose(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulingRequest:
     server: str
-    """Its id, which is its consumer's in Placement."""
+    """Its id, which is its consumer's in Placement; of one that has none yet, its name."""
     image_format: str | None
     """disk_format as the image service declares it; anything at all may stand there."""
     boots_from_volume: bool = False

@@ -18,8 +18,9 @@ from millpond.system.http import Reading
 
 def connect(access: CloudAccess, service: str) -> Connection:
     """A client of one service, by the SDK's name of it, such as image."""
-    # Below this it writes whole answers to the log: Cinder's hold passwords of volumes.
-    logging.getLogger("keystoneauth").setLevel(logging.INFO)
+    # It tells of every try, and below that writes whole answers to the log: Cinder's hold
+    # passwords of volumes. What came of it all is an error that we explain.
+    logging.getLogger("keystoneauth").setLevel(logging.ERROR)
     limits: dict[str, Any] = {
         f"{service}_connect_retries": access.patience.retries,
         f"{service}_status_code_retries": access.patience.retries,
