@@ -4,6 +4,7 @@
 PYTHON := .venv/bin/python
 PYTEST_ARGS ?=
 RESULTS ?= docs/results/$(shell date +%F).md
+NOVA_RESULTS ?= docs/results/nova-$(shell date +%F).md
 TEST_LVM := .venv/bin/python -m pytest --timeout=600 --durations=10 tests/lvm
 
 # libvirt's system connection and the state directory are root's. HOME stays: the guests are in the user's cache.
@@ -43,8 +44,9 @@ test-services: setup guests ## Glance, Cinder, Barbican and an iSCSI target, the
 	$(AS_ROOT) env MILLPOND_TEST_FULL=1 $(PYTHON) -m pytest --durations=10 tests/services $(PYTEST_ARGS)
 
 test-nova: setup guests ## the driver for Nova, on a small cloud with everything
-	@tools/setup openstack-packages
-	$(AS_ROOT) env MILLPOND_TEST_FULL=1 $(PYTHON) -m pytest --durations=10 tests/nova $(PYTEST_ARGS)
+	@tools/setup ceph-packages openstack-packages
+	$(AS_ROOT) env MILLPOND_TEST_FULL=1 $(if $(PYTEST_ARGS),,MILLPOND_TEST_RESULTS=$(NOVA_RESULTS)) \
+	    $(PYTHON) -m pytest --durations=10 tests/nova $(PYTEST_ARGS)
 
 test-full: setup guests test-lvm ## everything, with LVM, Ceph, the services and Nova
 	@tools/setup ceph-packages openstack-packages

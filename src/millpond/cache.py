@@ -73,7 +73,8 @@ class Cache:
     def store(self) -> TemplateStore:
         base = self.pools.base
         if self.files.are_here(base.name):
-            return file_store(base)
+            legacy = not self.settings.libvirt.selection.images_type.pools_only
+            return file_store(base, adopts=legacy)
         claim(self.pools.records, self.records.owner, self.host)
         return volume_store(base, self.pools.records, self.beside)
 
@@ -242,6 +243,7 @@ class Cache:
             bases=Path(self.pools.plan.base.path),
             state=self.settings.state_path,
             reader=self.reader,
+            own_process=self.settings.own_process,
         )
 
     @cached_property

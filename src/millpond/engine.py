@@ -248,7 +248,7 @@ class Engine:
 
     @cached_property
     def single_disks(self) -> SingleDisks:
-        return SingleDisks(self.host)
+        return SingleDisks(self.host, self._locks)
 
     @property
     def image_types(self) -> frozenset[ImageFormat]:

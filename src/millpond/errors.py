@@ -288,6 +288,14 @@ class Interrupted(Conflict):
 
 
 @dataclass(eq=False)
+class DiskUnfinished(Conflict):
+    server: str
+    role: str
+    message = "disk {self.role!r} of server {self.server!r} was begun and never finished"
+    hint = "rebuild the server, or delete it: nothing of its user's is on that disk"
+
+
+@dataclass(eq=False)
 class WrongState(Conflict):
     server: str
     state: str

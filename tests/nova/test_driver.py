@@ -1,20 +1,22 @@
 """What our driver does that Nova's own does not, on the real cloud."""
 
-from collections.abc import Callable, Iterator
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from openstack.compute.v2.server import Server
-from openstack.exceptions import ResourceNotFound
 
 from tests.nova.conftest import Offer
 from tests.nova.domains import BASES, DISKS, chain, disks, volumes
 from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.openstack.cloud import Cloud
-from tests.support.openstack.deployment import Deployment
+from tests.support.openstack.deployment import NOVA, Deployment
 from tests.support.openstack.user import CloudUser
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(600)
+
+GiB = 1024**3
 
 
 def test_a_server_is_made_and_lives_through_it_all(
@@ -58,93 +60,6 @@ def test_a_changed_mapping_is_for_new_servers_alone(
         user.await_console(new, "BOOTS 0002")
     finally:
         millpond_driver.start()
-
-
-@pytest.mark.full
-class TestKilled:
-    """nova-compute, by SIGKILL."""
-
-    def test_while_it_creates_a_server(
-        self,
-        user: CloudUser,
-        offer: Offer,
-        millpond_driver: Deployment,
-        hypervisor: PrivateLibvirtd,
-    ) -> None:
-        for ready in (_spawning(user), _has_a_volume(hypervisor)):
-            server = user.begin_to_create(offer.images["raw"], offer.flavor)
-            _kill_when(millpond_driver, lambda ready=ready, server=server: ready(server))
-            found = _settled(user, server)
-            assert found.status in ("ERROR", "ACTIVE")
-            user.delete(server)
-            assert volumes(hypervisor) == set()
-
-    def test_while_it_deletes_a_server(
-        self,
-        user: CloudUser,
-        offer: Offer,
-        millpond_driver: Deployment,
-        hypervisor: PrivateLibvirtd,
-    ) -> None:
-        server = user.create(offer.images["qcow2"], offer.flavor_with_all_disks)
-        user.connection.compute.delete_server(server)
-        _kill_when(millpond_driver, lambda: not _is_defined(hypervisor, server))
-        wait_for(lambda: _is_gone(user, server), 120)
-        assert volumes(hypervisor) == set()
-
-    def test_while_it_copies_a_running_server(
-        self,
-        user: CloudUser,
-        offer: Offer,
-        millpond_driver: Deployment,
-        hypervisor: PrivateLibvirtd,
-    ) -> None:
-        server = user.create(offer.images["qcow2"], offer.flavor)
-        user.await_console(server, "TICK 0002")
-        user.connection.compute.create_server_image(server, "perch")
-        _kill_when(millpond_driver, lambda: user.look(server).task_state is not None)
-        user.wait(server, "ACTIVE")
-        assert all(disk.find("mirror") is None for disk in disks(hypervisor, server))
-        assert list(millpond_driver.instances.glob("snapshots/*")) == []
-        made = user.snapshot(server)
-        user.await_console(user.create(made.id, offer.flavor), "BOOTS 0002")
-
-
-def _kill_when(deployment: Deployment, ready: Callable[[], object]) -> None:
-    wait_for(ready, 60)
-    deployment.cloud.compute.kill()
-    deployment.run()
-
-
-def _spawning(user: CloudUser) -> Callable[[Server], bool]:
-    return lambda server: user.look(server).task_state == "spawning"
-
-
-def _has_a_volume(hypervisor: PrivateLibvirtd) -> Callable[[Server], bool]:
-    return lambda server: f"{server.id}_disk" in volumes(hypervisor)
-
-
-def _settled(user: CloudUser, server: Server) -> Server:
-    def found() -> Server | None:
-        seen = user.look(server)
-        return None if seen.task_state or seen.status == "BUILD" else seen
-
-    answer = wait_for(found, 120)
-    assert answer is not None
-    return answer
-
-
-def _is_defined(hypervisor: PrivateLibvirtd, server: Server) -> bool:
-    with hypervisor.connect() as connection:
-        return server.id in {each.UUIDString() for each in connection.listAllDomains()}
-
-
-def _is_gone(user: CloudUser, server: Server) -> bool:
-    try:
-        user.look(server)
-    except ResourceNotFound:
-        return True
-    return False
 
 
 @pytest.mark.full
@@ -217,4 +132,76 @@ def test_the_disk_space_of_the_host_is_that_of_its_pools(
 ) -> None:
     with hypervisor.connect() as connection:
         capacity = connection.storagePoolLookupByName(DISKS).info()[1]
-    assert cloud.inventory()["DISK_GB"] == capacity // 1024**3
+    assert cloud.inventory()["DISK_GB"] == capacity // GiB
+
+
+@pytest.mark.full
+def test_what_the_disks_may_still_come_to_occupy_is_not_offered(
+    cloud: Cloud,
+    user: CloudUser,
+    offer: Offer,
+    millpond_driver: Deployment,
+    hypervisor: PrivateLibvirtd,
+) -> None:
+    millpond_driver.start(extra={"DEFAULT": {"update_resources_interval": 5}})
+    flavor = cloud.offer_flavor(disk=10)
+    for format in ("qcow2", "raw"):
+        user.create(offer.images[format], flavor)
+
+    def is_true() -> bool:
+        """A GiB more or less is written meanwhile, and rounded."""
+        free, promised = _space(hypervisor)
+        assert promised > 19 * GiB
+        return abs(cloud.disk_available_least() - (free - promised) // GiB) <= 1
+
+    wait_for(is_true, 60)
+
+
+def _space(hypervisor: PrivateLibvirtd) -> tuple[int, int]:
+    """What is free in the pool, and what its volumes are short of their full size."""
+    with hypervisor.connect() as connection:
+        pool = connection.storagePoolLookupByName(DISKS)
+        pool.refresh()
+        sizes = [volume.info() for volume in pool.listAllVolumes()]
+        return pool.info()[3], sum(capacity - taken for _, capacity, taken in sizes)
+
+
+@pytest.mark.full
+def test_a_host_that_ran_novas_own_driver_goes_on_with_what_that_has_left(
+    cloud: Cloud,
+    user: CloudUser,
+    offer: Offer,
+    millpond_driver: Deployment,
+    session_directory: Path,
+) -> None:
+    """Its servers, and its bases: one is the image itself, Nova has converted the other."""
+    images = [
+        cloud.offer_image(session_directory / f"offered.{each}", each) for each in ("raw", "qcow2")
+    ]
+    nova = Deployment(cloud, NOVA)
+    nova.instances = millpond_driver.instances
+    nova.start()
+    flavor = cloud.offer_flavor(disk=1, swap=32)
+    old = [user.create(image, flavor) for image in images]
+    for server in old:
+        user.await_console(server, "READY")
+    names = [*(hashlib.sha1(image.encode()).hexdigest() for image in images), "swap_32"]
+    before = [(nova.instances / "_base" / name).stat() for name in names]
+    as_it_was = {"libvirt": {"images_type": "qcow2"}}
+    millpond_driver.start("qcow2:raw, raw:raw", extra=as_it_was)
+    new = [user.create(image, flavor) for image in images]
+    for server in (*old, *new):
+        user.await_console(server, "READY")
+        user.reboot(server, "HARD")
+        user.await_console(server, "BOOTS 0002")
+    for name, was in zip(names, before, strict=True):
+        now = (nova.instances / "_base" / name).stat()
+        assert (now.st_ino, now.st_mtime) == (was.st_ino, was.st_mtime)
+        record = nova.instances / f"_base.millpond/records/{name}.json"
+        assert '"adoption"' in record.read_text()
+    user.clear()
+    millpond_driver.start()
+    status, found = millpond_driver.doctor("--mend")
+    assert status == 0
+    mended = [each["what"] for each in found if each["level"] == "mended"]
+    assert len(mended) == len(names), mended  # libvirt gave them to QEMU's user

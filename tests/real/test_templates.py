@@ -10,8 +10,10 @@ from millpond.errors import ImageRefused, TemplateInUse, VolumeExists
 from millpond.images.intake import Intake
 from millpond.model.formats import DiskFormat
 from millpond.model.names import template_name
+from millpond.model.server import Content
 from millpond.model.sizes import MiB
 from millpond.model.template import Prepared
+from millpond.system import mkfs
 from millpond.templates.downloading import DownloadingTemplateImagehandler
 from millpond.templates.handler import Workshop
 from millpond.templates.store import file_store
@@ -84,6 +86,63 @@ def test_somebody_elses_file_is_neither_used_nor_replaced(engine, image, millpon
     with pytest.raises(VolumeExists):
         engine.cache.templates.fetch_image(image, DiskFormat.RAW)
     assert path.read_bytes() == b"somebody's"
+
+
+@pytest.mark.parametrize("format", ["raw", "qcow2"])
+def test_a_base_that_nova_has_made_is_taken_over(engine, millpond, micro_guest, workdir, format):
+    """Of a raw image it is the same bytes; others Nova converts."""
+    source = converted(micro_guest, format, workdir)
+    image = Intake(engine.commons.images_directory).add(source, name=format)
+    path = _base(engine, millpond, image, micro_guest.path.read_bytes())
+    before = path.stat()
+    template = engine.cache.templates.fetch_image(image, DiskFormat.RAW)
+    assert template.prepared is Prepared.ADOPTION
+    assert template.digest == (image.digest if format == "raw" else None)
+    after = path.stat()
+    assert (after.st_ino, after.st_mtime) == (before.st_ino, before.st_mtime)
+    assert (after.st_uid, stat.S_IMODE(after.st_mode)) == (0, 0o444)
+    assert engine.pools.base.find(template.volume)
+
+
+@pytest.mark.parametrize("wrong", ["bytes", "length", "format", "time"])
+def test_what_only_looks_like_a_base_is_left_alone(millpond, micro_guest, workdir, wrong):
+    """And any, once the operator says that nothing of Nova's is left."""
+    millpond.configure("images_type = libvirt-storage" if wrong == "time" else "")
+    engine = millpond.engine()
+    source = converted(micro_guest, "raw", workdir)
+    image = Intake(engine.commons.images_directory).add(source, name="raw")
+    content = {
+        "time": micro_guest.path.read_bytes(),
+        "bytes": bytes(MiB),
+        "length": micro_guest.path.read_bytes() + bytes(512),
+        "format": converted(micro_guest, "qcow2", workdir).read_bytes().ljust(MiB, b"\0"),
+    }[wrong]
+    path = _base(engine, millpond, image, content)
+    with pytest.raises(VolumeExists):
+        engine.cache.templates.fetch_image(image, DiskFormat.RAW)
+    assert path.read_bytes() == content
+
+
+def test_so_is_a_swap_area_of_novas(engine, millpond):
+    name = engine.cache.blanks.name(Content.SWAP, MiB)
+    path = _file(engine, millpond, name, bytes(MiB))
+    with pytest.raises(VolumeExists):
+        engine.cache.blanks.fetch(Content.SWAP, MiB)
+    mkfs.make_swap(path)
+    assert engine.cache.blanks.fetch(Content.SWAP, MiB).prepared is Prepared.ADOPTION
+
+
+def _base(engine, millpond, image, content):
+    return _file(engine, millpond, template_name(image.id, DiskFormat.RAW), content)
+
+
+def _file(engine, millpond, name, content):
+    """As Nova leaves one."""
+    engine.pools.base.refresh()
+    path = millpond.bases / name
+    path.write_bytes(content)
+    path.chmod(0o644)
+    return path
 
 
 def test_a_template_goes_when_nothing_stands_on_it(engine, image, millpond):

@@ -2,9 +2,11 @@
 table in docs/results. And, side by side, of those that run with our driver and with Nova's own."""
 
 import os
+import platform
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,10 +19,20 @@ _COMPARED = re.compile(rf".*::(test_\w+)\[({'|'.join(_DRIVERS)})-(.+)\]")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    _begin()
     _publish(terminalreporter, "results", [_HEAD, *_rows(terminalreporter)])
     if compared := list(_comparison(terminalreporter)):
         head = f"| test | {' | '.join(_DRIVERS)} |\n|---|---|---|"
         _publish(terminalreporter, "both drivers", [head, *compared])
+
+
+def _begin() -> None:
+    """A page of its own for each run."""
+    if place := os.environ.get(_FILE):
+        title = f"# What became of the tests on {datetime.now(UTC):%Y-%m-%d}"
+        Path(place).write_text(
+            f"{title}\n\n{platform.machine()}, Python {platform.python_version()}.\n\n"
+        )
 
 
 def _publish(reporter: pytest.TerminalReporter, title: str, lines: list[str]) -> None:

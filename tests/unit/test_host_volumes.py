@@ -15,10 +15,10 @@ from millpond.system import acl
 from millpond.templates.host_volumes import HostVolumes
 
 SOMEBODY = 4711
+ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def volumes(tmp_path: Path) -> HostVolumes:
+def volumes_in(directory: Path, *, own_process: bool = True) -> HostVolumes:
     cinder = CloudAccess(
         cloud="",
         auth_type="none",
@@ -29,18 +29,24 @@ def volumes(tmp_path: Path) -> HostVolumes:
         insecure=False,
         patience=Patience(connect_seconds=1, read_seconds=1, retries=0),
     )
-    (tmp_path / "bases").mkdir()
+    (directory / "bases").mkdir()
     access = LinkAccess(
         host="pond",
         initiator="",
         owner=lambda: "me",
         cinder=cinder,
         ceph=None,
-        bases=tmp_path / "bases",
-        state=tmp_path,
+        bases=directory / "bases",
+        state=directory,
         reader=lambda: SOMEBODY,
+        own_process=own_process,
     )
     return HostVolumes(access)
+
+
+@pytest.fixture
+def volumes(tmp_path: Path) -> HostVolumes:
+    return volumes_in(tmp_path)
 
 
 @pytest.fixture
@@ -134,3 +140,28 @@ def test_few_commands_load_os_brick() -> None:
     code = "import sys, millpond.cache, millpond.templates.linking as _; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "os_brick" not in done.stdout.split()
+
+
+_ASK = """
+import contextlib, logging, pathlib, sys
+from millpond.errors import VolumeNotConnected
+from tests.unit.test_host_volumes import volumes_in
+volumes = volumes_in(pathlib.Path(sys.argv[1]), own_process=sys.argv[2] == "ours")
+with contextlib.suppress(VolumeNotConnected):
+    volumes.connect("template", {"driver_volume_type": "local", "device_path": "/dev/nowhere"})
+from os_brick import privileged
+silent = logging.getLogger("os_brick").level == logging.CRITICAL
+print(privileged.default.client_mode, sys.modules.get("eventlet", "") is None, silent)
+"""
+
+
+@pytest.mark.parametrize(
+    ("whose", "seen"), [("ours", "False True True"), ("nova's", "True False False")]
+)
+def test_the_settings_of_another_program_are_left_alone(
+    tmp_path: Path, whose: str, seen: str
+) -> None:
+    """Whether a helper has the privileges, whether there is eventlet, and what is logged."""
+    words = [sys.executable, "-c", _ASK, str(tmp_path), whose]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split("\n")[-2] == seen

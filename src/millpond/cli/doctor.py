@@ -1,42 +1,22 @@
 """millpond doctor"""
 
-import sys
-import textwrap
-from collections import Counter
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from millpond.cli.hosts import Hosts
 from millpond.cli.output import as_json, table
 from millpond.compute import owner
 from millpond.compute.virtualization import KVM
-from millpond.config import LOCAL, VirtTypeOption
-from millpond.doctor import kvm, option_file
-from millpond.doctor.checks import CHECKS, CONFIGURATION
+from millpond.config import VirtTypeOption
+from millpond.doctor import kvm, option_file, report
 from millpond.doctor.examination import examine, examine_placement
-from millpond.doctor.finding import Finding, Level
 from millpond.doctor.probe import GUEST, Verdict, probe_kvm
-from millpond.doctor.wording import counted
 from millpond.engine import Engine
 from millpond.fleet import Fleet
 
 app = typer.Typer(rich_markup_mode=None)
-
-# On a terminal; in a pipe the level itself is the mark.
-_MARKS = {
-    Level.OK: ("✔", "green"),
-    Level.MENDED: ("✚", "green"),
-    Level.UNKNOWN: ("?", "dim"),
-    Level.WARNING: ("!", "yellow"),
-    Level.PROBLEM: ("✘", "bold red"),
-}
-_CHECK_WIDTH = max(len(name) for name in (CONFIGURATION, *(check.name for check in CHECKS)))
-_LEVEL_WIDTH = max(len(level) for level in Level)
 
 
 @app.callback(invoke_without_command=True)
@@ -65,20 +45,9 @@ def doctor(
     elif adopt:
         _adopt(files, host, json)
     elif placement:
-        _examine(examine_placement(files, mend=mend), json)
+        raise typer.Exit(report.tell(examine_placement(files, mend=mend), as_json=json))
     else:
-        _examine(examine(files, host, mend=mend), json)
-
-
-def _examine(findings: Iterator[Finding], json: bool) -> None:
-    if json:
-        found = list(findings)
-        print(as_json([_plain(each) for each in found]))
-    else:
-        found = _show(findings)
-        print(_summary(found))
-    if any(each.level is Level.PROBLEM for each in found):
-        raise typer.Exit(1)
+        raise typer.Exit(report.tell(examine(files, host, mend=mend), as_json=json))
 
 
 def _adopt(files: tuple[Path, ...], hosts: list[str] | None, json: bool) -> None:
@@ -115,65 +84,3 @@ def _leave_kvm(engine: Engine, files: tuple[Path, ...]) -> None:
     change = option_file.plan_change(files, "libvirt", "virt_type", VirtTypeOption.QEMU)
     print(f"will set {change}")
     option_file.make_change(change)
-
-
-def _show(findings: Iterable[Finding]) -> list[Finding]:
-    """Each as soon as it is found: mending may take a while."""
-    console = Console(highlight=False)
-    marked = console.is_terminal and console.encoding.startswith("utf")
-    width = console.width if console.is_terminal else sys.maxsize
-    shown = []
-    for each in findings:
-        mark, style = _MARKS[each.level] if marked else (f"{each.level:<{_LEVEL_WIDTH}}", "")
-        text = Text("\n".join(_lines(each, mark, width)))
-        text.stylize(style, 0, len(mark))
-        console.print(text, soft_wrap=True)
-        shown.append(each)
-    return shown
-
-
-def _lines(finding: Finding, mark: str, width: int) -> Iterator[str]:
-    """The sentence, and what to do below it, each under its own beginning."""
-    start = f"{mark} {finding.check:<{_CHECK_WIDTH}} "
-    where = f"{finding.host}: " if finding.host not in ("", LOCAL) else ""
-    yield from _wrapped(where + finding.what, start, width)
-    for number, line in enumerate(finding.do.splitlines()):
-        yield from _wrapped(
-            line.strip(), " " * len(start) + ("  do: ", "      ")[number > 0], width
-        )
-
-
-def _wrapped(text: str, start: str, width: int) -> list[str]:
-    """A long path stays in one piece, so that it can be copied."""
-    return textwrap.wrap(
-        text,
-        width,
-        initial_indent=start,
-        subsequent_indent=" " * len(start),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def _summary(found: list[Finding]) -> str:
-    counts = Counter(each.level for each in found)
-    problems, warnings, unknown = (
-        counts[level] for level in (Level.PROBLEM, Level.WARNING, Level.UNKNOWN)
-    )
-    parts = [counted(problems, "problem") if problems else "no problem"]
-    if warnings:
-        parts.append(counted(warnings, "warning"))
-    if unknown:
-        parts.append(f"{unknown} not looked at")
-    return ", ".join(parts)
-
-
-def _plain(finding: Finding) -> dict[str, object]:
-    return {
-        "check": finding.check,
-        "host": finding.host,
-        "level": finding.level,
-        "what": finding.what,
-        "do": finding.do,
-        "mendable": finding.mend is not None,
-    }

@@ -5,14 +5,15 @@ The caller writes the record that plan() answers before it has the disk made.
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from millpond.backends.backend import DiskWanted, FreezesItself
 from millpond.compute import disks
+from millpond.compute.block_jobs import COPY
 from millpond.compute.domain_xml import LayersXml, layers_xml
 from millpond.compute.host import Host
 from millpond.errors import DiskNotFound
@@ -21,7 +22,10 @@ from millpond.model.formats import Backend, DiskFormat
 from millpond.model.names import ImageId, ServerId
 from millpond.model.server import Content, Disk
 from millpond.model.sizes import format_size, whole_sectors
+from millpond.records.journal import Moment
 from millpond.system import qemu_img
+from millpond.system.locks import Locks
+from millpond.xml.domain import DiskXml
 
 LOG = logging.getLogger(__name__)
 
@@ -39,8 +43,17 @@ class DiskOrder:
 
 
 class SingleDisks:
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, locks: Locks) -> None:
         self._host = host
+        self._locks = locks
+
+    def working_on(self, server: ServerId) -> AbstractContextManager[None]:
+        """Held by the caller from before a disk is made until its record says that it is."""
+        return self._locks.hold(f"server:{server}")
+
+    def left_alone(self, server: ServerId) -> AbstractContextManager[None]:
+        """The same for who comes to tidy up; Busy if somebody makes a disk of it."""
+        return self._locks.hold_now(f"server:{server}", f"server {server}")
 
     def plan(self, order: DiskOrder) -> Disk:
         """The disk as it will be, for the record. Nothing is made yet."""
@@ -50,7 +63,8 @@ class SingleDisks:
     def make(self, disk: Disk, image: ImageId | None = None) -> Disk:
         """One that was begun and not finished is made anew. It may become larger."""
         template = disks.template_of(self._host, disk, image)
-        return self._host.storage_of(disk).create(disk, template)
+        with self._watched("make"):
+            return self._host.storage_of(disk).create(disk, template)
 
     def fill(self, disk: Disk, content: bytes) -> None:
         self._host.storage_of(disk).fill(disk, content)
@@ -60,7 +74,8 @@ class SingleDisks:
 
     def delete(self, disk: Disk) -> None:
         """A disk that is gone already is no error."""
-        self._host.storage_of(disk).delete(disk)
+        with self._watched("delete"):
+            self._host.storage_of(disk).delete(disk)
 
     def grow(self, disk: Disk, size: int) -> Disk:
         """No server runs on it. It may be called again after it was interrupted."""
@@ -81,45 +96,87 @@ class SingleDisks:
         """What the disk holds, as one image in a new file. No server runs on it."""
         storage = self._host.storage_of(disk)
         if isinstance(storage, FreezesItself):
-            storage.freeze(disk)
-        try:
+            with self._frozen(disk, target, format) as freeze:
+                freeze()
+        else:
             storage.extract(disk, target, format, compress=False)
-        finally:
-            if isinstance(storage, FreezesItself):
-                storage.thaw(disk)
+
+    def copied(
+        self, server: ServerId, disk: Disk, target: Path, format: DiskFormat
+    ) -> AbstractContextManager[Callable[[], None]]:
+        """The same of a disk that a server runs on. The image is of the moment when the block
+        calls what it is given, and it is whole when the block has ended."""
+        if isinstance(self._host.storage_of(disk), FreezesItself):
+            return self._frozen(disk, target, format)
+        return self._mirrored(server, disk, target, format)
 
     @contextmanager
-    def mirrored(
+    def _frozen(
+        self, disk: Disk, target: Path, format: DiskFormat
+    ) -> Iterator[Callable[[], None]]:
+        """Where the pool keeps a moment by itself. QEMU's own copy of a disk in Ceph would write
+        out what is empty there."""
+        storage = self._host.storage_of(disk)
+        assert isinstance(storage, FreezesItself)
+        try:
+            yield partial(storage.freeze, disk)
+            with self._watched("extract"):
+                storage.extract(disk, target, format, compress=False)
+        finally:
+            storage.thaw(disk)
+
+    @contextmanager
+    def _mirrored(
         self, server: ServerId, disk: Disk, target: Path, format: DiskFormat
     ) -> Iterator[Callable[[], None]]:
-        """The same of a disk that a server runs on. The block begins when all is copied; the image
-        is of the moment when what it is given is called, at the latest when it ends."""
+        """The block begins when all is copied, and the copy follows until it is stopped."""
         jobs, device = self._host.block_jobs, self._device(server, disk)
         stop = partial(jobs.stop_mirroring, server, device)
         stop()  # of a process that died
         qemu_img.create(target, format, jobs.size(server, device))
         jobs.mirror(server, device, str(target), format)
         try:
-            while not jobs.is_mirrored(server, device):
-                time.sleep(_POLL)
+            with self._watched("mirror"):
+                while not jobs.is_mirrored(server, device):
+                    time.sleep(_POLL)
             yield stop
         finally:
             stop()
 
-    def stop_mirroring(self, server: ServerId) -> None:
-        """Whatever copy of its disks a process that died has left under way."""
-        running = self._host.domains.description(server)
-        for each in running.disks if running else ():
-            self._host.block_jobs.stop_mirroring(server, each.target)
+    def mirrors(self, server: ServerId, disks: Iterable[Disk]) -> list[Disk]:
+        """Those of these that are being copied at this moment."""
+        found = ((each, self._find(server, each)) for each in disks)
+        return [disk for disk, shown in found if shown and shown.job == COPY]
+
+    def stop_copying(self, server: ServerId, disks: Sequence[Disk]) -> None:
+        """Whatever copy of these a process that died has left under way."""
+        for each in self.mirrors(server, disks):
+            self._host.block_jobs.stop_mirroring(server, self._device(server, each))
+        for each in disks:
+            storage = self._host.storage_of(each)
+            if isinstance(storage, FreezesItself):
+                storage.thaw(each)
 
     def _device(self, server: ServerId, disk: Disk) -> str:
         """How the running guest knows it."""
-        running = self._host.domains.description(server)
-        for each in running.disks if running else ():
+        if found := self._find(server, disk):
+            return found.target
+        raise DiskNotFound(server, disk.role, ())
+
+    def _find(self, server: ServerId, disk: Disk) -> DiskXml | None:
+        """In the domain, if it is defined."""
+        domain = self._host.domains.description(server)
+        for each in domain.disks if domain else ():
             source = each.source
             if source and disk.volume in (source.volume, Path(source.name or "").name):
-                return each.target
-        raise DiskNotFound(server, disk.role, ())
+                return each
+        return None
+
+    @contextmanager
+    def _watched(self, step: str) -> Iterator[None]:
+        self._host.watch("disk", step, Moment.BEGIN)
+        yield
+        self._host.watch("disk", step, Moment.END)
 
     def _wanted(self, order: DiskOrder) -> tuple[Backend, DiskWanted]:
         if order.content is Content.CONFIG:

@@ -123,6 +123,8 @@ class Settings:
     signatures: SignaturePolicy | None
     """None where images of Glance need none."""
     flavors: Mapping[str, Flavor]
+    own_process: bool = True
+    """Not an option: False for a program that is not ours, as nova-compute."""
 
     def on(self, host: str) -> "Settings":
         """As one host sees them."""

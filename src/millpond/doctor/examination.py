@@ -47,8 +47,10 @@ def examine_placement(config_files: Sequence[Path], *, mend: bool = False) -> It
     )
 
 
-def examine_host(engine: Engine, *, mend: bool = False) -> Iterator[Finding]:
-    yield from _examined(CHECKS, engine, {}, mend=mend)
+def examine_host(
+    engine: Engine, checks: Sequence[Check[Engine]] = CHECKS, *, mend: bool = False
+) -> Iterator[Finding]:
+    yield from _examined(checks, engine, {}, mend=mend)
 
 
 def _examined(

@@ -48,3 +48,5 @@ class LinkAccess:
     """Ours, on this machine."""
     reader: Callable[[], int]
     """QEMU's user, who reads what is linked; 0 if there is none beside root."""
+    own_process: bool = True
+    """False inside nova-compute: libraries are set up there, and not by us."""

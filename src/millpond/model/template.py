@@ -22,6 +22,8 @@ class Prepared(StrEnum):
     CONVERSION = "conversion"
     FORMATTING = "formatting"
     LINK = "link"
+    ADOPTION = "adoption"
+    """Nova's own driver had made it before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,9 @@
 """Nova's libvirt driver with disks that are volumes of our pools. docs/nova.md says of each
 override why it is there."""
 
+import logging
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,21 +15,22 @@ from nova.compute import power_state, task_states
 from nova.compute import utils as compute_utils
 from nova.virt.libvirt.driver import LibvirtDriver
 
-from millpond import config
 from millpond.compute import image_types, precache, space
 from millpond.compute.single_disks import SingleDisks
-from millpond.config import ImageSourceOption
 from millpond.engine import Engine
 from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.names import ImageId, ServerId
 from millpond.model.server import Disk
 from millpond.model.sizes import GiB
+from millpond.nova import wiring
 from millpond.nova.explaining import explained
 from millpond.nova.images import PoolBackend
-from millpond.nova.records import InstanceRecords, NovaRecords
+from millpond.nova.records import InstanceRecords
 from millpond.nova.recovery import recover, snapshots_of
+from millpond.records.journal import Watch, unwatched
 
 CONF = nova.conf.CONF
+LOG = logging.getLogger(__name__)
 
 _SNAPSHOTS = (DiskFormat.QCOW2, DiskFormat.RAW)
 _RUNS = (power_state.RUNNING, power_state.PAUSED)
@@ -37,6 +38,9 @@ _NOT_YET = "Millpond does not move the disks of servers between hosts yet"
 
 
 class MillpondDriver(LibvirtDriver):
+    watch: Watch = staticmethod(unwatched)
+    """Told the steps of disks and templates."""
+
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi, read_only)
         types = self.engine.image_types
@@ -50,8 +54,7 @@ class MillpondDriver(LibvirtDriver):
 
     @cached_property
     def engine(self) -> Engine:
-        settings = replace(config.settings_from(CONF), image_source=ImageSourceOption.GLANCE)
-        return Engine(settings, records=NovaRecords(CONF.host))
+        return wiring.engine(self.watch)
 
     @property
     def image_backend(self) -> PoolBackend:
@@ -118,7 +121,7 @@ class MillpondDriver(LibvirtDriver):
         if guest.get_power_state(self._host) not in _RUNS:
             self._disks.extract(disk, target, format)
             return
-        with self._disks.mirrored(ServerId(instance.uuid), disk, target, format) as stop:
+        with self._disks.copied(ServerId(instance.uuid), disk, target, format) as stop:
             self._quiescing(context, instance, stop)
 
     def _quiescing(self, context: Any, instance: Any, stop: Callable[[], None]) -> None:
@@ -160,14 +163,26 @@ class MillpondDriver(LibvirtDriver):
     def check_can_live_migrate_destination(
         self, context: Any, instance: Any, *args: Any, **kw: Any
     ) -> Any:
+        """After MigrationPreCheckError Nova would ask other hosts, and not say why none will."""
         if InstanceRecords(instance).all():
-            raise exception.MigrationPreCheckError(reason=_NOT_YET)
+            raise exception.NoValidHost(reason=_NOT_YET)
         return super().check_can_live_migrate_destination(context, instance, *args, **kw)
 
     def _cleanup(self, context: Any, instance: Any, *args: Any, **kwargs: Any) -> None:
         super()._cleanup(context, instance, *args, **kwargs)
         if kwargs.get("cleanup_instance_disks"):
             self._delete_disks(instance)
+
+    def delete_instance_files(self, instance: Any) -> bool:
+        """Of a server that was deleted while no nova-compute ran here, Nova asks for these alone:
+        then the volumes go with them."""
+        try:
+            if instance.deleted:
+                self._delete_disks(instance)
+        except exception.NovaException as error:
+            LOG.error("disks of instance %s, which is deleted, stay: %s", instance.uuid, error)
+            return False
+        return bool(super().delete_instance_files(instance))
 
     def _cleanup_lvm(self, instance: Any, block_device_info: Any) -> None:
         """Volumes are deleted through their pool, by their records."""

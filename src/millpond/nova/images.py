@@ -12,6 +12,7 @@ from nova.virt.libvirt.config import LibvirtConfigGuestDisk
 from millpond.compute.domain_xml import LayersXml
 from millpond.compute.single_disks import DiskOrder, SingleDisks
 from millpond.engine import Engine
+from millpond.errors import DiskUnfinished
 from millpond.model.names import ImageId, ServerId
 from millpond.model.server import Content, Disk
 from millpond.nova.explaining import explained
@@ -62,7 +63,8 @@ class VolumeImage(imagebackend.Image):
         with explained(image):
             if self.exists():
                 self.resize_image(size or 0)
-            else:
+                return
+            with self._disks.working_on(self._server):
                 self._make(_content(self._role), size or 0, image and ImageId(image))
 
     def create_image(self, *_: Any, **__: Any) -> None:
@@ -82,7 +84,7 @@ class VolumeImage(imagebackend.Image):
     def import_file(self, _instance: Any, local_file: str, _remote_name: str) -> None:
         """The config drive, which Nova has made as a file."""
         content = Path(local_file).read_bytes()
-        with explained():
+        with explained(), self._disks.working_on(self._server):
             disk = self._make(Content.CONFIG, len(content), None, made=False)
             self._disks.fill(disk, content)
             self._records.put(disk, made=True)
@@ -96,10 +98,15 @@ class VolumeImage(imagebackend.Image):
         raise NotImplementedError("nothing is injected into volumes: use a config drive")
 
     def _described(self) -> Disk:
-        """Nova describes the config drive before it makes it."""
-        if _content(self._role) is Content.CONFIG and not self._records.find(self._role):
-            return self._plan(Content.CONFIG, 0, None)
-        return self._records.get(self._role).disk
+        """Nova describes the config drive before it makes it. A guest that found another disk
+        half made would take it for its own."""
+        if _content(self._role) is Content.CONFIG:
+            found = self._records.find(self._role)
+            return found.disk if found else self._plan(Content.CONFIG, 0, None)
+        record = self._records.get(self._role)
+        if not record.made:
+            raise DiskUnfinished(self._server, self._role)
+        return record.disk
 
     def _make(
         self, content: Content, size: int, image: ImageId | None, *, made: bool = True

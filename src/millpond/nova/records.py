@@ -5,9 +5,9 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 from nova import context, exception
-from nova.objects import Instance, InstanceList
+from nova.objects.instance import Instance, InstanceList
 
-from millpond.errors import DamagedRecord, DiskNotFound
+from millpond.errors import Busy, DamagedRecord, DiskNotFound
 from millpond.model.flavor import Flavor
 from millpond.model.formats import ImageFormat
 from millpond.model.names import ImageId, ServerId
@@ -22,8 +22,11 @@ _PREFIX = "millpond_"
 class InstanceRecords:
     """Of the disks of one instance. What is put is in Nova's database when it returns."""
 
-    def __init__(self, instance: Any) -> None:
+    def __init__(self, instance: Any, *, only_settled: bool = False) -> None:
+        """``only_settled`` is for who is not nova-compute: nothing is written while Nova does
+        something with the instance, since it would write all of its metadata over that."""
         self._instance = instance
+        self._only_settled = only_settled
 
     def find(self, role: str) -> DiskRecord | None:
         text = self._instance.system_metadata.get(_PREFIX + role)
@@ -41,20 +44,31 @@ class InstanceRecords:
         self._instance.system_metadata[_PREFIX + disk.role] = short.encode(
             DiskRecord(disk=disk, made=made)
         )
-        self._instance.save()
+        self._save()
 
     def remove(self, role: str) -> None:
-        self._instance.system_metadata.pop(_PREFIX + role, None)
+        """Emptied and not taken away: Nova shows keys again that were."""
+        self._instance.system_metadata[_PREFIX + role] = ""
         with suppress(exception.InstanceNotFound):  # it is gone, with its records
+            self._save()
+
+    def _save(self) -> None:
+        if not self._only_settled:
             self._instance.save()
+            return
+        try:
+            self._instance.save(expected_task_state=[None])
+        except exception.UnexpectedTaskStateError as error:
+            raise Busy(f"server {self._id}") from error
 
     @property
     def _id(self) -> ServerId:
         return ServerId(self._instance.uuid)
 
     def _roles(self) -> Iterator[str]:
-        keys = sorted(self._instance.system_metadata)
-        return (key.removeprefix(_PREFIX) for key in keys if key.startswith(_PREFIX))
+        found = sorted(self._instance.system_metadata.items())
+        ours = (key for key, text in found if key.startswith(_PREFIX) and text)
+        return (key.removeprefix(_PREFIX) for key in ours)
 
 
 class NovaRecords:

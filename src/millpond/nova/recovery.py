@@ -5,24 +5,35 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from nova import context
-from nova.compute import task_states
+from nova import context, exception
+from nova.compute import task_states, vm_states
 from nova.compute import utils as compute_utils
-from nova.objects import InstanceList
+from nova.objects.instance import InstanceList
 
 from millpond.compute.single_disks import SingleDisks
+from millpond.errors import MillpondError
 from millpond.model.names import ServerId
 from millpond.nova.explaining import MillpondFailed, explained
 from millpond.nova.records import InstanceRecords
 
 LOG = logging.getLogger(__name__)
 
-_SNAPSHOT = (
+SNAPSHOT = (
     task_states.IMAGE_SNAPSHOT,
     task_states.IMAGE_SNAPSHOT_PENDING,
     task_states.IMAGE_PENDING_UPLOAD,
     task_states.IMAGE_UPLOADING,
 )
+_MAKE = (
+    task_states.SCHEDULING,
+    task_states.BLOCK_DEVICE_MAPPING,
+    task_states.NETWORKING,
+    task_states.SPAWNING,
+    task_states.REBUILDING,
+    task_states.REBUILD_BLOCK_DEVICE_MAPPING,
+    task_states.REBUILD_SPAWNING,
+)
+"""Nova puts a server that it finds in one of these into ERROR, and does not say why."""
 
 
 def snapshots_of(host: str, directory: Path) -> Path:
@@ -35,22 +46,58 @@ def recover(disks: SingleDisks, host: str, snapshots: Path) -> None:
     for instance in InstanceList.get_by_host(admin, host, expected_attrs=["system_metadata"]):
         try:
             _recover(disks, admin, instance)
-        except MillpondFailed as error:  # one server keeps no host from serving the others
+        except exception.NovaException as error:  # one server keeps no host from serving others
             LOG.error("instance %s is left as it was: %s", instance.uuid, error)
     shutil.rmtree(snapshots_of(host, snapshots), ignore_errors=True)
 
 
+def remove_unfinished(disks: SingleDisks, records: InstanceRecords) -> list[str]:
+    """Nothing of the user's is on a disk that was never finished. The volume goes first: as long
+    as it may be there, its record is."""
+    unfinished = [each.disk for each in records.all() if not each.made]
+    for disk in unfinished:
+        disks.delete(disk)
+        records.remove(disk.role)
+        LOG.info("removed %s, which was never finished", disk.place)
+    return [disk.role for disk in unfinished]
+
+
 def _recover(disks: SingleDisks, admin: Any, instance: Any) -> None:
-    if instance.task_state in _SNAPSHOT:
+    if instance.task_state == task_states.DELETING:
+        return  # Nova goes on with it
+    records = InstanceRecords(instance)
+    if instance.task_state in SNAPSHOT:
         with explained():
-            disks.stop_mirroring(ServerId(instance.uuid))
-    _tell_of_unfinished_disks(admin, instance)
-
-
-def _tell_of_unfinished_disks(admin: Any, instance: Any) -> None:
-    """Nova puts such a server into ERROR, and does not say why."""
-    with explained():
-        records = InstanceRecords(instance).all()
-    if unfinished := [each.disk.role for each in records if not each.made]:
-        reason = f"nova-compute ended while it made {', '.join(unfinished)}: delete the server"
+            disks.stop_copying(ServerId(instance.uuid), [each.disk for each in records.all()])
+    found = _tidied(disks, records)
+    if found or instance.vm_state == vm_states.BUILDING or instance.task_state in _MAKE:
+        step = instance.task_state or instance.vm_state
+        what = found or _as_it_is(records)
+        reason = f"nova-compute ended at the step {step!r}: {what}; {advice(instance)}"
+        LOG.warning("instance %s: %s", instance.uuid, reason)
         compute_utils.add_instance_fault_from_exc(admin, instance, MillpondFailed(reason=reason))
+
+
+def _tidied(disks: SingleDisks, records: InstanceRecords) -> str:
+    """What became of disks that were not finished, in words."""
+    try:
+        removed = remove_unfinished(disks, records)
+    except MillpondError as error:
+        return f"a disk is unfinished, see millpond-nova-doctor: {error}"
+    if not removed:
+        return ""
+    return f"disk {_listed(removed)} was unfinished and is removed"
+
+
+def _as_it_is(records: InstanceRecords) -> str:
+    made = [each.disk.role for each in records.all()]
+    return f"disk {_listed(made)} is complete" if made else "no disk was begun"
+
+
+def advice(instance: Any) -> str:
+    """Nova does nothing with a server that never ran, but delete it."""
+    return "rebuild or delete the server" if instance.launched_at else "delete the server"
+
+
+def _listed(roles: list[str]) -> str:
+    return ", ".join(map(repr, roles))

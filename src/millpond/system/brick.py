@@ -1,7 +1,7 @@
 """os-brick: makes devices and files of volumes that QEMU does not reach by itself.
 
 It is an extra of ours and takes seconds to load, so this module is imported by name, where there
-is such a volume. We are root: os-brick's helper, which would become so, is not needed.
+is such a volume. What it has of settings holds for the whole process.
 """
 
 import logging
@@ -32,14 +32,12 @@ _BY_PATH = Path("/dev/disk/by-path")
 
 
 class Brick:
-    def __init__(self, mounts: Path, locks: Path) -> None:
+    def __init__(self, mounts: Path, locks: Path | None) -> None:
+        """Without a directory for its locks, the process is another's, as nova-compute, which has
+        set up os-brick for itself."""
         self._mounts = mounts
-        lockutils.set_defaults(str(locks))
-        opts.set_defaults()
-        for context in (privileged.default, privileged.brick_privsep_hide_output):
-            context.set_client_mode(False)  # what needs root is done here, not in a helper
-        for name in ("os_brick", "oslo_concurrency", "oslo_privsep"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is raised
+        if locks:
+            _set_up(locks)
 
     def connect(self, connection: Mapping[str, Any], name: str) -> Path:
         """A device by a name that does not depend on the order in which they came, or a file on
@@ -70,6 +68,16 @@ class Brick:
                 return RemoteFsConnector("nfs", "", conn=base, nfs_mount_options="ro")
             case _:
                 return LocalConnector("")
+
+
+def _set_up(locks: Path) -> None:
+    """We are root: os-brick's helper, which would become so, is not needed."""
+    lockutils.set_defaults(str(locks))
+    opts.set_defaults()
+    for context in (privileged.default, privileged.brick_privsep_hide_output):
+        context.set_client_mode(False)
+    for name in ("os_brick", "oslo_concurrency", "oslo_privsep"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is raised
 
 
 def _kind(connection: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from millpond.model.template import Prepared, Template
 from millpond.records.journal import Step, Watch, unwatched
 from millpond.system import mkfs
 from millpond.system.files import Progress, silent
+from millpond.templates.adoption import adopt_swap
 from millpond.templates.handler import NoteUse, unnoted
 from millpond.templates.publication import MakeRoom, Publication, unbounded
 from millpond.templates.store import TemplateStore
@@ -46,7 +47,7 @@ class BlankPreparation:
             volume=self.name,
             format=DiskFormat.RAW,
             virtual_size=self.size,
-            size=path.stat().st_size,
+            size=self.size,
             prepared=Prepared.FORMATTING,
             digest=None,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -84,6 +85,10 @@ class BlankTemplates:
         LOG.info("removed template %s", template.volume)
 
     def _prepare(self, wanted: BlankPreparation) -> Template:
+        if wanted.content is Content.SWAP:
+            described = wanted.described(self._store.cache / wanted.name, self._store.pool.name)
+            if adopted := adopt_swap(self._store, described):
+                return adopted
         self._refuse_to_replace(wanted.name)
         template = self._publication.run(wanted, [Step("format", self._format)])
         LOG.info("prepared template %s", wanted.name)

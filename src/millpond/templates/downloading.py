@@ -19,6 +19,7 @@ from millpond.model.template import Prepared, Template
 from millpond.records.journal import Step, Verb
 from millpond.system import files, qemu_img
 from millpond.system.files import Progress, silent
+from millpond.templates.adoption import adopt
 from millpond.templates.handler import BaseTemplateImagehandler, Workshop
 from millpond.templates.publication import Publication
 
@@ -94,6 +95,8 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
 
     def _prepare(self, image: Image, format: DiskFormat, progress: Progress) -> Template:
         self._store.shelf.refuse(format)
+        if adopted := adopt(self._store, image, format):
+            return adopted
         replaces = self._publication.will_replace(template_name(image.id, format))
         wanted = ImagePreparation(image=image, format=format, replaces=replaces, progress=progress)
         template = self._publication.run(wanted, self._making())

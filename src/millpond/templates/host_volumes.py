@@ -94,11 +94,14 @@ class HostVolumes:
     def _connector(self) -> Connector | None:
         """By name, because not every host has it, and few commands need it. Its libraries load
         eventlet where there is one; loaded by another thread than the first, that makes who waits
-        for the thread's end wait for ever."""
-        sys.modules.setdefault("eventlet", None)  # type: ignore[arg-type]
+        for the thread's end wait for ever. Another's process has loaded what it wants."""
+        ours = self._access.own_process
+        if ours:
+            sys.modules.setdefault("eventlet", None)  # type: ignore[arg-type]
         try:
             module = importlib.import_module("millpond.system.brick")
         except ModuleNotFoundError:
             return None
-        made: Connector = module.Brick(self._mounts, self._access.state / "os-brick")
+        locks = self._access.state / "os-brick" if ours else None
+        made: Connector = module.Brick(self._mounts, locks)
         return made

@@ -28,9 +28,14 @@ from millpond.templates.shelf import FileShelf, Shelf, VolumeShelf
 
 
 class TemplateStore:
-    def __init__(self, pool: Pool, shelf: Shelf, ledger: Ledger, beside: Path) -> None:
-        """``beside``: a directory here, for what is neither a template nor its record."""
+    def __init__(
+        self, pool: Pool, shelf: Shelf, ledger: Ledger, beside: Path, *, adopts: bool = False
+    ) -> None:
+        """``beside``: a directory here, for what is neither a template nor its record.
+        ``adopts`` is off where the operator says that nothing of Nova's is left: then nobody would
+        look for disks that stand on it."""
         self.pool = pool
+        self.adopts = adopts
         self.shelf = shelf
         self.beside = beside
         self._ledger = ledger
@@ -131,11 +136,12 @@ class TemplateStore:
         return sorted(set(self.shelf.names()) - known)
 
 
-def file_store(pool: Pool) -> TemplateStore:
+def file_store(pool: Pool, *, adopts: bool = True) -> TemplateStore:
     """Of a host whose files are here."""
     cache = Path(pool.path)
     beside = cache.with_name(f"{cache.name}.millpond")
-    return TemplateStore(pool, FileShelf(pool), FileLedger(beside / "records"), beside)
+    ledger = FileLedger(beside / "records")
+    return TemplateStore(pool, FileShelf(pool), ledger, beside, adopts=adopts)
 
 
 def volume_store(pool: Pool, records: Pool, beside: Path) -> TemplateStore:

@@ -1,6 +1,7 @@
 """A whole small cloud: Keystone, Placement, Glance, Neutron and Nova with one host."""
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,7 +11,7 @@ from openstack.connection import Connection
 from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.openstack import neutron, nova
 from tests.support.openstack.cinder import NFS, Cinder
-from tests.support.openstack.glance import Glance
+from tests.support.openstack.glance import FILES, Glance
 from tests.support.openstack.keystone import Keystone
 from tests.support.openstack.mariadb import MariaDb
 from tests.support.openstack.neutron import Neutron
@@ -60,7 +61,9 @@ class Cloud(Running):
         self._scheduler = NovaDaemon(
             directory / "nova-scheduler", "nova-scheduler", self._nova.conf
         )
-        self.compute = NovaCompute(libvirtd, self._backbone, directory / "compute")
+        self._directory = directory
+        self.compute = self.compute_beside(libvirtd)
+        self._discovered: set[str] = set()
         self._stack = contextlib.ExitStack()
 
     def start(self) -> None:
@@ -79,43 +82,56 @@ class Cloud(Running):
         self._start_all(self.placement, self.glance, self.cinder, self._neutron, self._nova)
         self._start_all(self._conductor, self._scheduler)
 
+    def compute_beside(self, libvirtd: PrivateLibvirtd) -> NovaCompute:
+        """On another host, if it is another libvirtd. Who starts it ends it."""
+        return NovaCompute(libvirtd, self._backbone, self._directory / f"compute-{libvirtd.name}")
+
     def close(self) -> None:
         self.compute.kill()
         self._stack.close()
 
-    def offer_image(self, path: Path, disk_format: str) -> str:
+    @functools.cached_property
+    def admin(self) -> Connection:
+        """One for all: each keeps connections to the services open."""
+        return self.keystone.admin()
+
+    def offer_image(self, path: Path, disk_format: str, store: str = FILES) -> str:
         """The id of an image that every user may take."""
-        image = self.glance.upload(path, disk_format)
+        image = self.glance.upload(path, disk_format, store)
         self.glance.api.update_image(image, visibility="public")
         return str(image.id)
 
     def offer_flavor(self, **sizes: int) -> str:
-        admin = self.keystone.admin()
-        return str(admin.compute.create_flavor(name=f"{sizes}", ram=64, vcpus=1, **sizes).id)
+        return str(self.admin.compute.create_flavor(name=f"{sizes}", ram=64, vcpus=1, **sizes).id)
 
     def traits(self) -> set[str]:
         """What the host reports to Placement."""
-        admin = self.keystone.admin()
-        path = f"/resource_providers/{self._provider(admin)}/traits"
-        answer = admin.placement.get(path, microversion="1.6")  # the first that has them
+        path = f"/resource_providers/{self._provider()}/traits"
+        answer = self.admin.placement.get(path, microversion="1.6")  # the first that has them
         return set(answer.json()["traits"])
 
     def inventory(self) -> dict[str, int]:
         """How much it has in all, by resource class."""
-        admin = self.keystone.admin()
-        answer = admin.placement.get(f"/resource_providers/{self._provider(admin)}/inventories")
+        path = f"/resource_providers/{self._provider()}/inventories"
+        answer = self.admin.placement.get(path)
         return {name: each["total"] for name, each in answer.json()["inventories"].items()}
+
+    def disk_available_least(self) -> int:
+        """In GiB, as the host reports it: what is free without what is promised."""
+        compute = self.admin.compute
+        answer = compute.get("/os-hypervisors/detail", microversion="2.87")  # the last that has it
+        hosts = {each["service"]["host"]: each for each in answer.json()["hypervisors"]}
+        return int(hosts[self.compute.host]["disk_available_least"])
 
     def precache(self, image: str) -> None:
         """As an administrator has an aggregate of hosts do it."""
-        compute = self.keystone.admin().compute
+        compute = self.admin.compute
         aggregate = compute.create_aggregate(name=f"ponds of {image}")
         compute.add_host_to_aggregate(aggregate, self._libvirtd.name)
         compute.aggregate_precache_images(aggregate, [image])
 
-    @staticmethod
-    def _provider(admin: Connection) -> str:
-        (provider,) = admin.placement.resource_providers()
+    def _provider(self) -> str:
+        (provider,) = self.admin.placement.resource_providers(name=self.compute.host)
         return str(provider.id)
 
     def reschedule(self, extra: Sections) -> None:
@@ -125,26 +141,55 @@ class Cloud(Running):
         with self._awaiting("nova-scheduler"):
             self._scheduler.start()
 
-    def start_compute(self, *program: object, **variables: object) -> None:
+    def start_compute(self, compute: NovaCompute, *program: object, **variables: object) -> None:
         """And wait until the scheduler may choose it."""
-        with self._awaiting("nova-compute"):
-            self.compute.start(*program, **variables)
-        self._nova.discover_hosts()
+        with self._awaiting("nova-compute", compute):
+            compute.start(*program, **variables)
+        if compute.host not in self._discovered:
+            self._nova.discover_hosts()
+            self._discovered.add(compute.host)
 
     @contextlib.contextmanager
-    def _awaiting(self, service: str) -> Iterator[None]:
+    def _awaiting(self, service: str, compute: NovaCompute | None = None) -> Iterator[None]:
         """After the block, wait until the service has reported since."""
-        before = self._last_seen(service)
+        before = self._last_seen(service, compute)
         yield
-        wait_for(lambda: self._has_reported(service, before), _COMPUTE_SECONDS)
+        wait_for(lambda: self._has_reported(service, compute, before), _COMPUTE_SECONDS)
 
-    def _has_reported(self, service: str, before: str | None) -> bool:
-        self.compute.refuse_if_ended()
-        return self._last_seen(service) != before
+    def _has_reported(self, service: str, compute: NovaCompute | None, before: str | None) -> bool:
+        if compute:
+            compute.refuse_if_ended()
+        return self._last_seen(service, compute) != before
 
-    def _last_seen(self, service: str) -> str | None:
-        services = self.keystone.admin().compute.services(binary=service)
+    def _last_seen(self, service: str, compute: NovaCompute | None) -> str | None:
+        where = {"host": compute.host} if compute else {}
+        services = self.admin.compute.services(binary=service, **where)
         return next((each.updated_at for each in services), None)
+
+    def offer_host(self, compute: NovaCompute, *, offered: bool = True) -> None:
+        """Whether the scheduler may choose it."""
+        admin = self.admin.compute
+        (service,) = admin.services(binary="nova-compute", host=compute.host)
+        (admin.enable_service if offered else admin.disable_service)(service)
+
+    @contextlib.contextmanager
+    def given_up(self, compute: NovaCompute) -> Iterator[None]:
+        """In the block Nova takes it for dead, and waits for nothing that it would do."""
+        admin = self.admin.compute
+        (service,) = admin.services(binary="nova-compute", host=compute.host)
+        admin.update_service_forced_down(service, forced=True)
+        yield
+        admin.update_service_forced_down(service, forced=False)
+
+    def fault(self, server: str, action: str) -> str:
+        """What the last action of this name came to, in Nova's words; empty if it went well."""
+        compute = self.admin.compute
+        path = f"/servers/{server}/os-instance-actions"
+        actions = compute.get(path).json()["instanceActions"]
+        request = next(each["request_id"] for each in actions if each["action"] == action)
+        answer = compute.get(f"{path}/{request}", microversion="2.84")  # the first with details
+        events = answer.json()["instanceAction"]["events"]
+        return "; ".join(each["details"] or "" for each in events)
 
     def _start_all(self, *services: Service) -> None:
         """At once: each makes its database first."""

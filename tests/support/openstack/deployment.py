@@ -1,17 +1,21 @@
 """nova-compute of a cloud with one of two drivers: ours, or the one that Nova comes with."""
 
 import importlib.metadata
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 from tests.support.openstack.cloud import Cloud
 from tests.support.openstack.environment import python
-from tests.support.openstack.nova import Sections
+from tests.support.openstack.nova import NovaCompute, Sections, merged
 
 MILLPOND = "millpond"
 NOVA = "nova"
 
 _SOURCES = Path(__file__).parents[3] / "src"
+
+_MORTAL = Path(__file__).parent / "programs/mortal_compute.py"
 
 _MAPPING = "qcow2:qcow2, raw:raw"
 
@@ -19,34 +23,48 @@ _MAPPING = "qcow2:qcow2, raw:raw"
 class Deployment:
     """Each driver keeps its disks in a directory of its own."""
 
-    def __init__(self, cloud: Cloud, driver: str) -> None:
+    def __init__(self, cloud: Cloud, driver: str, compute: NovaCompute | None = None) -> None:
         self.cloud = cloud
         self.driver = driver
-        self.instances = cloud.compute.directory / f"{driver}-instances"
+        self.compute = compute or cloud.compute
+        self.instances = self.compute.directory / f"{driver}-instances"
 
     def start(self, mapping: str = _MAPPING, extra: Sections | None = None) -> None:
         """Configured anew, in place of whatever runs."""
-        self.cloud.compute.stop()
+        self.compute.stop()
         self.instances.mkdir(parents=True, exist_ok=True)
-        self.cloud.compute.configure(
-            {
-                "DEFAULT": {"instances_path": self.instances, "compute_driver": self._driver},
-                "libvirt": {"snapshot_image_format": "qcow2", **self._storage(mapping)},
-                **(extra or {}),
-            }
-        )
+        own = {
+            "DEFAULT": {"instances_path": self.instances, "compute_driver": self._driver},
+            "libvirt": {"snapshot_image_format": "qcow2", **self._storage(mapping)},
+        }
+        self.compute.configure(merged(own, extra or {}))
         self.run()
 
     def run(self) -> None:
         """With the configuration that is there."""
         if self.driver == NOVA:
-            self.cloud.start_compute()
+            self.cloud.start_compute(self.compute)
             return
-        path = f"{_SOURCES}:{self._entry_points()}"
-        self.cloud.start_compute(python(), "-m", "millpond.nova.compute", PYTHONPATH=path)
+        self.cloud.start_compute(
+            self.compute, python(), "-m", "millpond.nova.compute", **self._path()
+        )
+
+    def run_until(self, verb: str, step: str, moment: str) -> None:
+        """Ours, which will die by SIGKILL when it comes there."""
+        self.compute.stop()
+        self.cloud.start_compute(
+            self.compute, python(), _MORTAL, verb, step, moment, **self._path()
+        )
+
+    def doctor(self, *words: str) -> tuple[int, list[dict[str, Any]]]:
+        """millpond-nova-doctor: its exit status, and what it found."""
+        program = (python(), "-W", "ignore", "-m", "millpond.nova.doctor", "--json", *words)
+        done = self.compute.run(*program, **self._path())
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout)
 
     def restart(self) -> None:
-        self.cloud.compute.stop()
+        self.compute.stop()
         self.run()
 
     @property
@@ -58,9 +76,12 @@ class Deployment:
             return {"images_type": "qcow2"}
         return {"images_type": "libvirt-storage", "images_type_mapping": mapping}
 
+    def _path(self) -> dict[str, str]:
+        return {"PYTHONPATH": f"{_SOURCES}:{self._entry_points()}"}
+
     def _entry_points(self) -> Path:
         """What Millpond's installation says of it, without all that is installed beside it."""
-        own = self.cloud.compute.directory / "millpond-installed"
+        own = self.compute.directory / "millpond-installed"
         files = importlib.metadata.distribution("millpond").files or []
         for file in files:
             if file.parent.name.endswith(".dist-info"):

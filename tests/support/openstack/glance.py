@@ -58,6 +58,7 @@ class Glance(Api):
     ) -> None:
         super().__init__(directory)
         self._cinder = cinder
+        self._ceph = cinder.ceph if cinder else None
         self._keystone = keystone
 
     @functools.cached_property
@@ -97,27 +98,43 @@ class Glance(Api):
         stays until it is stated anew: ``!`` allows nobody, ``@`` everybody."""
         self._policy.write_text(json.dumps(rules))
 
+    def add_ceph(self, ceph: Ceph) -> None:
+        """To one that runs: with the store RBD from now on."""
+        self.stop()
+        self._ceph = ceph
+        self._configure()
+        self.start()
+
     def _configure(self) -> None:
         self.rule()
-        if self._cinder and self._cinder.ceph:
-            self._configure_ceph(self._cinder, self._cinder.ceph)
+        if self._ceph:
+            self._configure_ceph(self._ceph)
+        if self._cinder:
+            self._cinder.nfs.offer_to(self._host)
         self._paste.write_text(ini(_PASTE))
         (self._etc / "glance-api.conf").write_text(ini(self._settings()))
 
-    def _configure_ceph(self, cinder: Cinder, ceph: Ceph) -> None:
+    def _configure_ceph(self, ceph: Ceph) -> None:
         etc_ceph = self._make_directory("ceph")
         ceph.make_pool(POOL)
         ceph.make_client(etc_ceph, USER, POOL)
-        cinder.allow_access_to_volumes(etc_ceph)
+        if self._cinder:
+            self._cinder.allow_access_to_volumes(etc_ceph)
         self._host.run("mount", "--bind", str(etc_ceph), "/etc/ceph")
-        cinder.nfs.offer_to(self._host)
 
     def _settings(self) -> dict[str, dict[str, object]]:
         stores: dict[str, dict[str, object]] = {FILES: {"filesystem_store_datadir": self.files}}
         kinds = {FILES: "file"}
         if self._cinder:
-            stores |= self._stores_beside(self._cinder)
-            kinds |= {VOLUMES: "cinder", RBD: "rbd"}
+            stores[VOLUMES] = self._store_beside(self._cinder)
+            kinds[VOLUMES] = "cinder"
+        if self._ceph:
+            stores[RBD] = {
+                "rbd_store_pool": POOL,
+                "rbd_store_user": USER,
+                "rbd_store_ceph_conf": "/etc/ceph/ceph.conf",
+            }
+            kinds[RBD] = "rbd"
         return {
             "DEFAULT": {
                 "enabled_backends": ", ".join(f"{name}:{kind}" for name, kind in kinds.items()),
@@ -141,18 +158,11 @@ class Glance(Api):
             **stores,
         }
 
-    def _stores_beside(self, cinder: Cinder) -> dict[str, dict[str, object]]:
+    def _store_beside(self, cinder: Cinder) -> dict[str, object]:
+        """No volume type: without a user of its own in Keystone it cannot ask for one."""
         return {
-            # No volume type: without a user of its own in Keystone it cannot ask for one.
-            VOLUMES: {
-                "cinder_endpoint_template": cinder.url,
-                "cinder_mount_point_base": self._make_directory("mnt"),
-            },
-            RBD: {
-                "rbd_store_pool": POOL,
-                "rbd_store_user": USER,
-                "rbd_store_ceph_conf": "/etc/ceph/ceph.conf",
-            },
+            "cinder_endpoint_template": cinder.url,
+            "cinder_mount_point_base": self._make_directory("mnt"),
         }
 
     def _command(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.support.openstack.mariadb import MariaDb
 from tests.support.openstack.rabbitmq import RabbitMq
 from tests.support.openstack.service import Api, Service, isolated
 from tests.support.processes import Daemon
+from tests.support.waiting import wait_for
 
 DATABASES = ("nova_api", "nova_cell0", "nova")
 
@@ -22,6 +24,9 @@ Sections = Mapping[str, Mapping[str, object]]
 
 # nova-compute first lets go of its queues.
 _STOP_SECONDS = 60
+
+# Two or three until it comes to the step at which it dies; the machine may be busy.
+_DEATH_SECONDS = 180
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +46,7 @@ class Backbone:
                 "transport_url": self.rabbitmq.url,
                 "my_ip": ADDRESS,
                 "report_interval": 2,  # seconds, so that one that is up is soon known to be
+                "allow_resize_to_same_host": True,
                 "graceful_shutdown_timeout": 5,
                 "manager_shutdown_timeout": 3,
             },
@@ -78,7 +84,7 @@ class NovaApi(Api):
         settings["database"] = {"connection": self._backbone.mariadb.url("nova")}
         settings["DEFAULT"]["state_path"] = self._make_directory("state")
         settings["oslo_concurrency"] = {"lock_path": self._make_directory("locks")}
-        self.conf.write_text(ini(_with(settings, extra)))
+        self.conf.write_text(ini(merged(settings, extra)))
 
     def discover_hosts(self) -> None:
         self._manage("nova-manage", *self._files, "cell_v2", "discover_hosts")
@@ -127,6 +133,11 @@ class NovaCompute:
         self._daemon: Daemon | None = None
 
     @property
+    def host(self) -> str:
+        """As Nova calls it."""
+        return self._libvirtd.name
+
+    @property
     def log(self) -> Path:
         return self.directory / "nova-compute.output"
 
@@ -165,13 +176,26 @@ class NovaCompute:
             "privsep_osbrick": helper,
             "vif_plug_ovs_privileged": helper,
         }
-        self._conf.write_text(ini(_with(_with(self._backbone.settings(), settings), extra)))
+        self._conf.write_text(ini(merged(merged(self._backbone.settings(), settings), extra)))
 
     def start(self, *program: object, **variables: object) -> None:
         """By default Nova's own program."""
         words = program or (python().with_name("nova-compute"),)
         command = isolated(self.directory, *words, *self._words.split(), **variables)
         self._daemon = Daemon(command, enter=self._libvirtd.command, log=self.log)
+
+    def run(self, *program: object, **variables: object) -> subprocess.CompletedProcess[str]:
+        """Another program on its host, with its configuration, to its end."""
+        command = isolated(self.directory, *program, *self._words.split(), **variables)
+        words = self._libvirtd.command(*command)
+        return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+
+    def await_end(self) -> None:
+        """Of one that dies by itself."""
+        assert self._daemon is not None
+        daemon = self._daemon
+        wait_for(lambda: not daemon.is_alive, _DEATH_SECONDS)
+        self.kill()
 
     def stop(self) -> None:
         self._end(signal.SIGTERM)
@@ -194,6 +218,7 @@ class NovaCompute:
         return self.directory / "nova.conf"
 
 
-def _with(settings: Sections, more: Sections) -> Sections:
+def merged(settings: Sections, more: Sections) -> Sections:
+    """What ``more`` says of an option is what counts."""
     both = {**settings, **more}
     return {name: {**settings.get(name, {}), **more.get(name, {})} for name in both}

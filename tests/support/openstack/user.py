@@ -1,6 +1,6 @@
 """Somebody who uses a cloud through openstacksdk, and looks at consoles for the truth."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -111,7 +111,14 @@ class CloudUser:
     def delete(self, *servers: Server) -> None:
         for server in servers:
             self._compute.delete_server(server)
-        wait_for(lambda: not any(self._is_there(server) for server in servers), _SECONDS)
+        self.await_deletion(*servers)
+
+    def await_deletion(self, *servers: Server) -> None:
+        self.await_truth(lambda: not any(self._is_there(server) for server in servers))
+
+    def await_truth(self, is_true: Callable[[], bool]) -> None:
+        """Of anything that the cloud does by itself."""
+        wait_for(is_true, _SECONDS)
 
     def clear(self) -> None:
         """Delete whatever a test left."""

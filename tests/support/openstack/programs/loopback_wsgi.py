@@ -14,6 +14,8 @@ _ADMINISTRATOR = {
     "HTTP_X_SERVICE_CATALOG": "[]",
 }
 _LARGEST_UPLOAD = 1024**4
+# Clients keep theirs open; beyond waitress' own limit of 100, new ones wait for minutes.
+_MOST_CONNECTIONS = 1000
 
 
 def serve_administrator(application: WSGIApplication, port: str) -> None:
@@ -31,5 +33,9 @@ def serve_administrator(application: WSGIApplication, port: str) -> None:
 
 def serve(application: WSGIApplication, port: str) -> None:
     waitress.serve(
-        application, listen=f"127.0.0.1:{port}", threads=8, max_request_body_size=_LARGEST_UPLOAD
+        application,
+        listen=f"127.0.0.1:{port}",
+        threads=8,
+        connection_limit=_MOST_CONNECTIONS,
+        max_request_body_size=_LARGEST_UPLOAD,
     )

@@ -1,0 +1,207 @@
+"""What millpond-nova-doctor looks at: the host as ever, and what Nova knows of its instances."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from nova import context
+from nova.compute import vm_states
+from nova.objects.instance import Instance, InstanceList
+from oslo_messaging import MessagingException
+
+from millpond.doctor import checks
+from millpond.doctor.checks import Check
+from millpond.doctor.finding import Finding, ok, problem, warning
+from millpond.doctor.wording import counted, some
+from millpond.engine import Engine
+from millpond.errors import Busy, PoolNotFound
+from millpond.model.names import ServerId, split_volume_name
+from millpond.model.server import Disk
+from millpond.nova.records import InstanceRecords
+from millpond.nova.recovery import SNAPSHOT, advice, remove_unfinished
+
+_MEND = "'millpond doctor --mend'"
+_HOST = {check.name: check for check in checks.CHECKS}
+
+
+def nova(engine: Engine) -> Iterator[Finding]:
+    try:
+        servers, damaged = engine.records.readable()
+    except MessagingException as error:
+        yield problem(f"Nova does not answer: {error}", "see whether nova-conductor runs")
+        return
+    for each in damaged:
+        yield problem(str(each), "correct it in the system_metadata of the instance, or delete it")
+    if not damaged:
+        yield ok(f"Nova has {counted(len(servers), 'server')} on this host")
+
+
+def unfinished(engine: Engine) -> Iterator[Finding]:
+    left = [(each, roles) for each in _instances(engine) if (roles := _unfinished(each))]
+    for instance, roles in left:
+        what = f"{_named(instance)} has disks that were begun and never finished: {some(roles)}"
+        if instance.task_state:
+            yield warning(
+                f"{what}; it is at the step {instance.task_state!r}",
+                "wait; if nova-compute was killed there, start it, and it puts this right",
+            )
+        else:
+            do = f"{_MEND} removes them; then {advice(instance)}"
+            yield problem(what, do, partial(_remove_unfinished, engine, instance.uuid))
+    if not left:
+        yield ok("no server has an unfinished disk")
+
+
+def domains(engine: Engine) -> Iterator[Finding]:
+    left = [
+        each
+        for each in _instances(engine)
+        if each.vm_state == vm_states.ERROR
+        and not each.task_state
+        and InstanceRecords(each).all()
+        and engine.domains.state(ServerId(each.uuid)) is None
+    ]
+    for instance in left:
+        yield warning(
+            f"{_named(instance)} is in ERROR and has disks, but no domain",
+            advice(instance),
+        )
+    if not left:
+        yield ok("no server in ERROR has lost its domain")
+
+
+def copies(engine: Engine) -> Iterator[Finding]:
+    left = [
+        (server, found)
+        for server in engine.records.all()
+        if server.disks and not (server.operation and server.operation.verb in SNAPSHOT)
+        if (found := engine.single_disks.mirrors(server.id, server.disks))
+    ]
+    for server, disks in left:
+        yield problem(
+            f"disks of server {server.name!r} are being copied, and nobody makes an image of it: "
+            f"{some([disk.role for disk in disks])}",
+            f"{_MEND} ends that; the server runs on",
+            partial(_end_copies, engine, server.id),
+        )
+    if not left:
+        yield ok("no copy of a disk was left under way")
+
+
+def volumes(engine: Engine) -> Iterator[Finding]:
+    plan = engine.pool_plan
+    named = [each.name for each in plan.all().values() if each != plan.base]
+    found = [finding for name in named for finding in _strays(engine, name)]
+    yield from found or [ok("the pools hold nothing but disks of this host's servers")]
+
+
+CHECKS = (
+    _HOST["libvirt"],
+    _HOST["versions"],
+    _HOST["apparmor"],
+    _HOST["space"],
+    Check(name="records", looks=(nova,), lack="Nova's records cannot be read"),
+    *(_HOST[name] for name in ("pools", "permissions", "templates")),
+    Check(name="operations", looks=(unfinished, copies), needs=("versions", "records", "pools")),
+    Check(name="domains", looks=(domains,), needs=("versions", "records")),
+    _HOST["disks"],
+    Check(name="volumes", looks=(volumes,), needs=("records", "pools")),
+)
+
+
+def _instances(engine: Engine) -> Any:
+    admin = context.get_admin_context()
+    return InstanceList.get_by_host(
+        admin, engine.records.owner, expected_attrs=["system_metadata"]
+    )
+
+
+def _unfinished(instance: Any) -> list[str]:
+    return [each.disk.role for each in InstanceRecords(instance).all() if not each.made]
+
+
+def _named(instance: Any) -> str:
+    return f"server {instance.display_name or instance.uuid!r} ({instance.uuid})"
+
+
+def _remove_unfinished(engine: Engine, id: str) -> str:
+    """By what is true now, and while nobody makes a disk of it."""
+    with engine.single_disks.left_alone(ServerId(id)):
+        records = InstanceRecords(_settled(id), only_settled=True)
+        removed = remove_unfinished(engine.single_disks, records)
+    return f"{counted(len(removed), 'disk')} removed"
+
+
+def _end_copies(engine: Engine, id: ServerId) -> str:
+    disks = [each.disk for each in InstanceRecords(_settled(id)).all()]
+    engine.single_disks.stop_copying(id, disks)
+    return "it was ended"
+
+
+def _settled(id: str) -> Any:
+    """An instance that Nova does nothing with at this moment."""
+    admin = context.get_admin_context()
+    instance = Instance.get_by_uuid(admin, id, expected_attrs=["system_metadata"])
+    if instance.task_state:
+        raise Busy(_named(instance))
+    return instance
+
+
+def _strays(engine: Engine, name: str) -> Iterator[Finding]:
+    """What no record of this host's servers names. A pool that other hosts share has theirs."""
+    try:
+        pool = engine.pools.opened(name)
+    except PoolNotFound:
+        return
+    listed = [volume.name for volume in pool.volumes()]
+    owners = engine.volume_owners(pool)  # after the listing: a record is older than its volume
+    strays = [each for each in listed if each not in owners and pool.find(each)]
+    instances = _ever_known({disk[0] for each in strays if (disk := split_volume_name(each))})
+    for volume in strays:
+        disk = split_volume_name(volume)
+        instance = instances.get(disk[0]) if disk else None
+        if instance and instance.deleted:
+            yield _of_a_deleted(engine, instance, pool.name, volume)
+        elif not pool.capabilities.remote:
+            yield _left_alone(instance, pool.name, volume)
+
+
+def _left_alone(instance: Any, pool: str, volume: str) -> Finding:
+    whose = "has a name that Nova knows no server by"
+    if instance:
+        whose = f"is named like a disk of {_named(instance)}, which is on host {instance.host!r}"
+    return warning(
+        f"volume {volume} in pool {pool!r} {whose}, and no record of this host names it",
+        f"'millpond pool show {pool}' lists it; remove it if nobody needs it",
+    )
+
+
+def _of_a_deleted(engine: Engine, instance: Any, pool: str, volume: str) -> Finding:
+    what = f"volume {volume} in pool {pool!r} was a disk of {_named(instance)}, which is deleted"
+    disk = _recorded(instance, pool, volume)
+    if disk is None:
+        return warning(what, "its record does not name it: remove it by hand if nobody needs it")
+    if engine.domains.state(ServerId(instance.uuid)) is not None:
+        return warning(f"{what}, and its domain is still there", "nova-compute ends it in time")
+    return problem(what, f"{_MEND} removes it", partial(_remove, engine, disk))
+
+
+def _recorded(instance: Any, pool: str, volume: str) -> Disk | None:
+    disks = [each.disk for each in InstanceRecords(instance).all()]
+    return next((each for each in disks if (each.pool, each.volume) == (pool, volume)), None)
+
+
+def _remove(engine: Engine, disk: Disk) -> str:
+    engine.single_disks.delete(disk)
+    return "it was removed"
+
+
+def _ever_known(ids: set[ServerId]) -> Mapping[str, Any]:
+    """Instances by id, also those that were deleted, unless they are in Nova's archive."""
+    if not ids:
+        return {}
+    admin = context.get_admin_context(read_deleted="yes")
+    found = InstanceList.get_by_filters(
+        admin, {"uuid": sorted(ids)}, expected_attrs=["system_metadata"]
+    )
+    return {each.uuid: each for each in found}

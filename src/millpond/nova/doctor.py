@@ -1,0 +1,74 @@
+"""millpond-nova-doctor: what is wrong with the disks of this host's instances, and mending it.
+
+It reads Nova's database as nova-compute does, through the conductor, and may run beside it.
+"""
+
+import argparse
+import sys
+from dataclasses import replace
+
+import nova.cmd.compute
+import nova.conf.libvirt
+import nova.config
+import nova.db.main.api
+from nova import objects
+from nova.conductor.rpcapi import ConductorAPI
+from nova.objects.base import NovaObject
+
+from millpond import config
+from millpond.doctor import report
+from millpond.doctor.examination import examine_host
+from millpond.doctor.finding import Finding
+from millpond.errors import MillpondError
+from millpond.nova import wiring
+from millpond.nova.checks import CHECKS
+
+_WORDS = {
+    "millpond doctor": "millpond-nova-doctor",
+    "millpond server": "openstack server",
+    "millpond pool show": "virsh vol-list",
+}
+"""What the checks that both programs have advise, as it is said here."""
+
+
+def main() -> None:
+    asked, rest = _parser().parse_known_args()
+    try:
+        _configure([sys.argv[0], *rest])
+        found = examine_host(wiring.engine(), CHECKS, mend=asked.mend)
+        sys.exit(report.tell(map(_said_here, found), as_json=asked.json))
+    except MillpondError as error:
+        print(f"millpond-nova-doctor: {error}\n  {error.advice}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="millpond-nova-doctor",
+        allow_abbrev=False,
+        description="Look for what is wrong with the disks of this host's instances.",
+        epilog="Other options are nova-compute's: --config-file FILE, repeatable.",
+    )
+    parser.add_argument("--mend", action="store_true", help="put right what can be")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _configure(words: list[str]) -> None:
+    """As nova-compute does it for itself."""
+    config.widen(nova.conf.libvirt.libvirt_imagebackend_opts)
+    nova.config.parse_args(words)
+    objects.register_all()
+    nova.db.main.api.DISABLE_DB_ACCESS = True
+    NovaObject.indirection_api = ConductorAPI()
+
+
+def _said_here(finding: Finding) -> Finding:
+    do = finding.do
+    for theirs, ours in _WORDS.items():
+        do = do.replace(theirs, ours)
+    return replace(finding, do=do)
+
+
+if __name__ == "__main__":
+    main()

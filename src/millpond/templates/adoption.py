@@ -1,0 +1,109 @@
+"""A base in the cache that Nova's own driver has made, taken over as the template of its name.
+
+That of an image is inspected like any image, and its length must be right. Of a raw image all of
+it is compared with the image's digest; of one that Nova has converted there is none to compare
+with. It stays where it is: disks of Nova's may stand on it.
+"""
+
+import hashlib
+import logging
+import os
+from dataclasses import replace
+from datetime import UTC, datetime
+from io import BufferedReader
+from pathlib import Path
+
+from millpond.errors import ImageRefused
+from millpond.images.inspection import Inspection
+from millpond.model.formats import DiskFormat, ImageFormat
+from millpond.model.image import Image
+from millpond.model.names import template_name
+from millpond.model.template import Prepared, Template
+from millpond.templates.store import TemplateStore
+
+LOG = logging.getLogger(__name__)
+
+_PAGE = 4096
+_SWAP = b"SWAPSPACE2"
+"""At the end of the first page of a swap area (union swap_header of the kernel)."""
+
+
+def adopt(store: TemplateStore, image: Image, format: DiskFormat) -> Template | None:
+    """None where there is no such base, or it is not what it should be: then it is left alone.
+    The template's lock is held. Broken off, it was not adopted."""
+    path = store.cache / template_name(image.id, format)
+    if format is not DiskFormat.RAW or not _may_be_novas(store, path):
+        return None
+    if fault := _fault(path, image):
+        LOG.warning("%s is not taken for the base of image %s: %s", path, image.id, fault)
+        return None
+    return _take(store, path, _described(path, image, store.pool.name))
+
+
+def adopt_swap(store: TemplateStore, template: Template) -> Template | None:
+    """The same of a swap area, which Nova names as we do."""
+    path = store.cache / template.volume
+    if not _may_be_novas(store, path) or path.stat().st_size != template.size:
+        return None
+    with path.open("rb") as file:
+        if os.pread(file.fileno(), len(_SWAP), _PAGE - len(_SWAP)) != _SWAP:
+            return None
+    return _take(store, path, replace(template, prepared=Prepared.ADOPTION))
+
+
+def _may_be_novas(store: TemplateStore, path: Path) -> bool:
+    plain = path.is_file() and not path.is_symlink()
+    return store.adopts and plain and not store.is_ours(path.name)
+
+
+def _take(store: TemplateStore, path: Path, template: Template) -> Template:
+    """As if we had made it; the record comes last."""
+    os.chown(path, os.geteuid(), os.getegid())
+    path.chmod(0o444)
+    if store.pool.find(path.name) is None:
+        store.pool.refresh()
+    store.put(template)
+    LOG.info("took over %s, which Nova had made", path)
+    return template
+
+
+def _fault(path: Path, image: Image) -> str:
+    """What is wrong with it, in words."""
+    size = path.stat().st_size
+    if size != image.virtual_size:
+        return f"it has {size} bytes instead of {image.virtual_size}"
+    with path.open("rb") as file:
+        try:
+            Inspection(ImageFormat.RAW, image.name).look_at(
+                lambda offset, length: os.pread(file.fileno(), length, offset), size
+            )
+        except ImageRefused as error:
+            return error.reason
+        if _is_raw(image) and not _has_digest(file, image):
+            return f"its {image.digest_algorithm} is not the image's"
+    return ""
+
+
+def _is_raw(image: Image) -> bool:
+    return image.format.content is DiskFormat.RAW
+
+
+def _has_digest(file: BufferedReader, image: Image) -> bool:
+    return hashlib.file_digest(file, image.digest_algorithm).hexdigest() == image.digest
+
+
+def _described(path: Path, image: Image, pool: str) -> Template:
+    known = _is_raw(image) and image.digest_algorithm == "sha512"
+    size = path.stat().st_size
+    return Template(
+        image=image.id,
+        image_digest=image.digest,
+        pool=pool,
+        volume=path.name,
+        format=DiskFormat.RAW,
+        virtual_size=size,
+        size=size,
+        prepared=Prepared.ADOPTION,
+        digest=image.digest if known else None,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )

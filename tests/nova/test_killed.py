@@ -1,0 +1,149 @@
+"""nova-compute dies by SIGKILL in the middle of something, and the next one goes on."""
+
+import pytest
+from openstack.compute.v2.server import Server
+
+from tests.nova.conftest import Offer
+from tests.nova.domains import disks, volumes
+from tests.support.guests import MicroGuest
+from tests.support.libvirtd import PrivateLibvirtd
+from tests.support.openstack.cloud import Cloud
+from tests.support.openstack.deployment import Deployment
+from tests.support.openstack.user import CloudUser
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.full]
+
+
+@pytest.fixture
+def new_image(cloud: Cloud, micro_guest: MicroGuest) -> str:
+    """One that the host has no template of."""
+    return cloud.offer_image(micro_guest.path, "raw")
+
+
+def test_while_it_fetches_the_image(
+    user: CloudUser,
+    offer: Offer,
+    new_image: str,
+    millpond_driver: Deployment,
+    hypervisor: PrivateLibvirtd,
+) -> None:
+    millpond_driver.run_until("prepare", "receive", "end")
+    server = _created_until_death(user, millpond_driver, new_image, offer.flavor)
+    begun = millpond_driver.instances / "_base.millpond/incoming"
+    assert list(begun.iterdir())
+    millpond_driver.run()
+    fault = user.wait(server, "ERROR").fault["message"]
+    assert "'spawning'" in fault
+    assert "disk 'disk' was unfinished and is removed" in fault
+    assert list(begun.iterdir()) == []
+    assert volumes(hypervisor) == set()
+    assert millpond_driver.doctor()[0] == 0
+    user.delete(server)
+
+
+def test_while_it_makes_a_disk(
+    user: CloudUser,
+    offer: Offer,
+    millpond_driver: Deployment,
+    hypervisor: PrivateLibvirtd,
+) -> None:
+    millpond_driver.run_until("disk", "make", "end")
+    image = offer.images["raw"]
+    server = _created_until_death(user, millpond_driver, image, offer.flavor_with_all_disks)
+    assert volumes(hypervisor) == {f"{server.id}_disk"}
+    millpond_driver.run()
+    fault = user.wait(server, "ERROR").fault["message"]
+    assert "'spawning'" in fault
+    assert "disk 'disk' was unfinished and is removed" in fault
+    assert volumes(hypervisor) == set()
+    user.delete(server)
+
+
+def test_while_it_builds_a_server_anew(
+    user: CloudUser,
+    offer: Offer,
+    millpond_driver: Deployment,
+    hypervisor: PrivateLibvirtd,
+) -> None:
+    server = user.create(offer.images["qcow2"], offer.flavor)
+    user.await_console(server, "READY")
+    millpond_driver.run_until("disk", "make", "end")
+    user.rebuild(server, offer.images["raw"])
+    millpond_driver.compute.await_end()
+    assert volumes(hypervisor) == {f"{server.id}_disk"}
+    millpond_driver.run()
+    fault = user.wait(server, "ERROR").fault["message"]
+    assert "'rebuild_spawning'" in fault
+    assert "disk 'disk' was unfinished and is removed; rebuild or delete the server" in fault
+    assert volumes(hypervisor) == set()
+    user.rebuild(server, offer.images["raw"])
+    user.wait(server, "ACTIVE")
+    user.await_console(server, "BOOTS 0001")
+
+
+def test_when_the_disks_are_made_and_the_domain_is_not(
+    user: CloudUser,
+    offer: Offer,
+    millpond_driver: Deployment,
+    hypervisor: PrivateLibvirtd,
+) -> None:
+    millpond_driver.run_until("guest", "start", "begin")
+    server = _created_until_death(user, millpond_driver, offer.images["qcow2"], offer.flavor)
+    millpond_driver.run()
+    fault = user.wait(server, "ERROR").fault["message"]
+    assert "'spawning'" in fault
+    assert "disk 'disk' is complete" in fault
+    assert _warnings(millpond_driver, "domains")
+    user.delete(server)
+    assert volumes(hypervisor) == set()
+
+
+def test_while_it_deletes_a_server(
+    user: CloudUser,
+    offer: Offer,
+    millpond_driver: Deployment,
+    hypervisor: PrivateLibvirtd,
+) -> None:
+    server = user.create(offer.images["qcow2"], offer.flavor_with_all_disks)
+    before = volumes(hypervisor)
+    millpond_driver.run_until("disk", "delete", "end")
+    user.connection.compute.delete_server(server)
+    millpond_driver.compute.await_end()
+    assert len(volumes(hypervisor)) == len(before) - 1
+    millpond_driver.run()
+    user.await_deletion(server)
+    assert volumes(hypervisor) == set()
+
+
+def test_while_it_copies_a_running_server(
+    user: CloudUser,
+    offer: Offer,
+    millpond_driver: Deployment,
+    hypervisor: PrivateLibvirtd,
+) -> None:
+    server = user.create(offer.images["qcow2"], offer.flavor)
+    user.await_console(server, "TICK 0002")
+    millpond_driver.run_until("disk", "mirror", "end")
+    user.connection.compute.create_server_image(server, "perch")
+    millpond_driver.compute.await_end()
+    assert disks(hypervisor, server)[0].find("mirror") is not None
+    millpond_driver.run()
+    user.wait(server, "ACTIVE")
+    assert disks(hypervisor, server)[0].find("mirror") is None
+    assert list(millpond_driver.instances.glob("snapshots/*")) == []
+    made = user.snapshot(server)
+    user.await_console(user.create(made.id, offer.flavor), "BOOTS 0002")
+
+
+def _created_until_death(
+    user: CloudUser, deployment: Deployment, image: str, flavor: str
+) -> Server:
+    server = user.begin_to_create(image, flavor)
+    deployment.compute.await_end()
+    return server
+
+
+def _warnings(deployment: Deployment, check: str) -> list[str]:
+    status, found = deployment.doctor()
+    assert status == 0
+    return [each["what"] for each in found if (each["check"], each["level"]) == (check, "warning")]

@@ -1,0 +1,166 @@
+"""Disks of raw images in a real Ceph cluster, beside qcow2 files on the same host."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from openstack.compute.v2.server import Server
+
+from tests.ceph.conftest import make_secret
+from tests.nova.conftest import Offer
+from tests.nova.domains import chain, disks, volumes
+from tests.support.ceph import Ceph, RbdPool
+from tests.support.guests import MicroGuest
+from tests.support.libvirtd import PrivateLibvirtd
+from tests.support.openstack import glance as stores
+from tests.support.openstack.cloud import Cloud
+from tests.support.openstack.deployment import Deployment
+from tests.support.openstack.user import CloudUser
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.full]
+
+POOL = "vms"
+
+
+@pytest.fixture(scope="module")
+def rbd_pool(
+    cloud: Cloud, ceph: Ceph, hypervisor: PrivateLibvirtd, micro_guest: MicroGuest
+) -> RbdPool:
+    """Whose user may use Glance's pool, too."""
+    cloud.glance.add_ceph(ceph)
+    ceph.make_pool(POOL)
+    key = ceph.make_user(POOL, POOL, stores.POOL)
+    with hypervisor.connect() as connection:
+        secret = make_secret(connection, POOL, key)
+    return RbdPool(name=POOL, user=POOL, secret=secret)
+
+
+@pytest.fixture(scope="module")
+def restart(
+    millpond_driver: Deployment, ceph: Ceph, rbd_pool: RbdPool
+) -> Iterator[Callable[..., None]]:
+    """restart(mapping, **options of [DEFAULT])"""
+    access = {
+        "images_rbd_pool": rbd_pool.name,
+        "images_rbd_ceph_conf": ceph.client_conf(rbd_pool),
+        "rbd_user": rbd_pool.user,
+        "rbd_secret_uuid": rbd_pool.secret,
+    }
+
+    def restart(mapping: str, **default: str) -> None:
+        millpond_driver.start(mapping, extra={"libvirt": access, "DEFAULT": default})
+
+    yield restart
+    millpond_driver.start()
+
+
+def test_a_server_lives_through_it_all(
+    user: CloudUser,
+    offer: Offer,
+    restart: Callable[..., None],
+    ceph: Ceph,
+    hypervisor: PrivateLibvirtd,
+    millpond_driver: Deployment,
+) -> None:
+    restart("qcow2:qcow2, raw:rbd")
+    beside = user.create(offer.images["qcow2"], offer.flavor)
+    server = user.create(offer.images["raw"], offer.flavor_with_all_disks, config_drive=True)
+    user.await_console(server, "BOOTS 0001")
+    root, ephemeral, *_ = disks(hypervisor, server)
+    assert (root.get("type"), root.find("source").get("protocol")) == ("network", "rbd")
+    assert chain(ephemeral) == ["qcow2", "raw"]
+    assert _parent(ceph, server)["pool"] == POOL
+    user.reboot(server, "HARD")
+    user.await_console(server, "BOOTS 0002")
+    live = user.snapshot(server)
+    user.await_console(user.create(live.id, offer.flavor), "BOOTS 0003")
+    user.stop(server)
+    cold = user.snapshot(server)
+    user.await_console(user.create(cold.id, offer.flavor), "BOOTS 0003")
+    user.start(server)
+    user.await_console(server, "BOOTS 0003")
+    user.rescue(server, offer.images["raw"])
+    user.await_console(server, "BOOTS 0001")
+    user.unrescue(server)
+    user.await_console(server, "BOOTS 0004")
+    assert millpond_driver.doctor()[0] == 0
+    user.delete(server)
+    assert [each for each in _images(ceph) if each.startswith(server.id)] == []
+    user.await_console(beside, "BOOTS 0001")
+    user.clear()
+    assert volumes(hypervisor) == set()
+
+
+@pytest.mark.parametrize("backend", ["qcow2", "rbd"])
+def test_a_linked_image_is_not_copied(
+    user: CloudUser,
+    offer: Offer,
+    cloud: Cloud,
+    restart: Callable[..., None],
+    ceph: Ceph,
+    hypervisor: PrivateLibvirtd,
+    millpond_driver: Deployment,
+    micro_guest: MicroGuest,
+    backend: str,
+) -> None:
+    restart(f"raw:{backend}", template_image_handler="volume-based-linking")
+    image = cloud.offer_image(micro_guest.path, "raw", stores.RBD)
+    before = volumes(hypervisor, "nova-base-images-pool")
+    server = user.create(image, offer.flavor)
+    user.await_console(server, "BOOTS 0001")
+    root = disks(hypervisor, server)[0]
+    if backend == "rbd":
+        assert (_parent(ceph, server)["pool"], _parent(ceph, server)["image"]) == ("images", image)
+    else:
+        base = root.find("backingStore")
+        assert base.get("type") == "network"
+        assert base.find("source").get("name").startswith(f"{stores.POOL}/{image}")
+    assert volumes(hypervisor, "nova-base-images-pool") == before
+    user.reboot(server, "HARD")
+    user.await_console(server, "BOOTS 0002")
+    made = user.snapshot(server)
+    user.await_console(user.create(made.id, offer.flavor), "BOOTS 0003")
+    assert millpond_driver.doctor()[0] == 0
+    user.clear()
+
+
+def test_killed_while_an_image_is_made_of_a_running_server(
+    user: CloudUser,
+    offer: Offer,
+    restart: Callable[..., None],
+    ceph: Ceph,
+    millpond_driver: Deployment,
+) -> None:
+    restart("raw:rbd")
+    server = user.create(offer.images["raw"], offer.flavor)
+    user.await_console(server, "READY")
+    millpond_driver.run_until("disk", "extract", "end")
+    user.connection.compute.create_server_image(server, "perch")
+    millpond_driver.compute.await_end()
+    assert _moments(ceph, server)
+    millpond_driver.run()
+    user.wait(server, "ACTIVE")
+    assert _moments(ceph, server) == []
+    user.await_console(user.create(user.snapshot(server).id, offer.flavor), "BOOTS 0002")
+    user.clear()
+
+
+def _moments(ceph: Ceph, server: Server) -> list[Any]:
+    """What Ceph keeps of the root disk besides what it holds now."""
+    told: list[Any] = json.loads(
+        ceph.rbd("snap", "ls", "--format", "json", f"{POOL}/{server.id}_disk")
+    )
+    return told
+
+
+def _parent(ceph: Ceph, server: Server) -> dict[str, Any]:
+    """What the root disk is a clone of."""
+    told = json.loads(ceph.rbd("info", "--format", "json", f"{POOL}/{server.id}_disk"))
+    parent: dict[str, Any] = told["parent"]
+    return parent
+
+
+def _images(ceph: Ceph) -> list[str]:
+    names: list[str] = json.loads(ceph.rbd("ls", "--format", "json", POOL))
+    return names
