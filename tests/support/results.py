@@ -14,6 +14,10 @@ import pytest
 # The file that the table is added to, besides being shown.
 _FILE = "MILLPOND_TEST_RESULTS"
 _HEAD = "| tests | passed | failed | skipped | seconds |\n|---|---|---|---|---|"
+_MADE = (
+    "`make test-nova` and `make test-full` write such a page, each when it is complete. A busy "
+    "machine changes the seconds."
+)
 _DRIVERS = ("millpond", "nova")
 _COMPARED = re.compile(rf".*::(test_\w+)\[({'|'.join(_DRIVERS)})-(.+)\]")
 
@@ -31,7 +35,7 @@ def _begin() -> None:
     if place := os.environ.get(_FILE):
         title = f"# What became of the tests on {datetime.now(UTC):%Y-%m-%d}"
         Path(place).write_text(
-            f"{title}\n\n{platform.machine()}, Python {platform.python_version()}.\n\n"
+            f"{title}\n\n{platform.machine()}, Python {platform.python_version()}. {_MADE}\n\n"
         )
 
 
