@@ -286,13 +286,14 @@ def test_a_copy_of_a_domain_elsewhere_is_told_and_never_adopted(images, grove_ho
 
 
 @pytest.mark.full
-def test_a_host_that_has_another_name_now_is_known_by_it(images):
+def test_a_host_under_another_name_is_refused_and_keeps_nobody_from_the_others(images):
     create(images, "web", "raw", "--host", "alder", "--no-start")
     text = images.config.read_text()
     renamed = text.replace("[host:alder]", "[host:aspen]").replace("= alder,", "= aspen,")
     images.config.write_text(renamed)
-    create(images, "two", "raw", "--host", "aspen", "--no-start")
-    assert {each["name"] for each in images.json("host", "list")} == {"aspen", "birch", "cedar"}
+    words = ("server", "create", "two", "--image", "raw", *SMALL, "--host", "aspen")
+    assert "aspen: the cache" in images.fails(*words)[1]
+    create(images, "two", "raw", "--no-start")
     assert images.json("server", "list")[1]["state"] == "unknown: host alder is not configured"
     images.config.write_text(text)
     images.ok("server", "start", "web")
