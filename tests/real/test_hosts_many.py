@@ -27,6 +27,7 @@ TAKEN = {
     "cedar": {"qcow2", "vhd", "vmdk"},
 }
 """vdi nowhere."""
+MAPPINGS = {"alder": "qcow2:qcow2", "birch": "raw:raw, vmdk:raw", "cedar": ""}
 SERVERS = 200 if os.environ.get("MILLPOND_TEST_FULL") else 24
 AT_A_TIME = 8
 
@@ -39,7 +40,8 @@ def planted(grove: Grove, workdir: Path) -> Grove:
             grove.ok("image", "add", path, "--name", format, "--disk-format", format)
     grove.plant(
         {
-            name: f"image_type_exclude_list = {','.join(sorted(set(FORMATS) - taken))}"
+            name: f"image_type_exclude_list = {','.join(sorted(set(FORMATS) - taken))}\n"
+            f"images_type_mapping = {MAPPINGS[name]}"
             for name, taken in TAKEN.items()
         },
         default="\n".join(f"{each}_allocation_ratio = 999" for each in ("cpu", "ram", "disk")),

@@ -8,7 +8,6 @@ with. It stays where it is: disks of Nova's may stand on it.
 import hashlib
 import logging
 import os
-from dataclasses import replace
 from datetime import UTC, datetime
 from io import BufferedReader
 from pathlib import Path
@@ -19,52 +18,22 @@ from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import template_name
 from millpond.model.template import Prepared, Template
+from millpond.templates.former_bases import may_be_novas, take
 from millpond.templates.store import TemplateStore
 
 LOG = logging.getLogger(__name__)
-
-_PAGE = 4096
-_SWAP = b"SWAPSPACE2"
-"""At the end of the first page of a swap area (union swap_header of the kernel)."""
 
 
 def adopt(store: TemplateStore, image: Image, format: DiskFormat) -> Template | None:
     """None where there is no such base, or it is not what it should be: then it is left alone.
     The template's lock is held. Broken off, it was not adopted."""
     path = store.cache / template_name(image.id, format)
-    if format is not DiskFormat.RAW or not _may_be_novas(store, path):
+    if format is not DiskFormat.RAW or not may_be_novas(store, path):
         return None
     if fault := _fault(path, image):
         LOG.warning("%s is not taken for the base of image %s: %s", path, image.id, fault)
         return None
-    return _take(store, path, _described(path, image, store.pool.name))
-
-
-def adopt_swap(store: TemplateStore, template: Template) -> Template | None:
-    """The same of a swap area, which Nova names as we do."""
-    path = store.cache / template.volume
-    if not _may_be_novas(store, path) or path.stat().st_size != template.size:
-        return None
-    with path.open("rb") as file:
-        if os.pread(file.fileno(), len(_SWAP), _PAGE - len(_SWAP)) != _SWAP:
-            return None
-    return _take(store, path, replace(template, prepared=Prepared.ADOPTION))
-
-
-def _may_be_novas(store: TemplateStore, path: Path) -> bool:
-    plain = path.is_file() and not path.is_symlink()
-    return store.adopts and plain and not store.is_ours(path.name)
-
-
-def _take(store: TemplateStore, path: Path, template: Template) -> Template:
-    """As if we had made it; the record comes last."""
-    os.chown(path, os.geteuid(), os.getegid())
-    path.chmod(0o444)
-    if store.pool.find(path.name) is None:
-        store.pool.refresh()
-    store.put(template)
-    LOG.info("took over %s, which Nova had made", path)
-    return template
+    return take(store, path, _described(path, image, store.pool.name))
 
 
 def _fault(path: Path, image: Image) -> str:

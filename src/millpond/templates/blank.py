@@ -13,7 +13,7 @@ from millpond.model.template import Prepared, Template
 from millpond.records.journal import Step, Watch, unwatched
 from millpond.system import mkfs
 from millpond.system.files import Progress, silent
-from millpond.templates.adoption import adopt_swap
+from millpond.templates.former_bases import adopt_swap
 from millpond.templates.handler import NoteUse, unnoted
 from millpond.templates.publication import MakeRoom, Publication, unbounded
 from millpond.templates.store import TemplateStore
