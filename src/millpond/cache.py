@@ -181,8 +181,7 @@ class Cache:
     def has(self, image: ImageId, format: DiskFormat, backend: Backend) -> bool:
         """Whether what disks are made from is there."""
         name = template_name(image, format)
-        store = self.opened_store()
-        found = store.find(name) if store else None
+        found = self.store.find(name) if self._is_there else None
         if backend is not Backend.RBD:
             return found is not None
         if found and found.link and found.format is DiskFormat.RAW:
