@@ -135,6 +135,7 @@ def test_a_cold_snapshot_of_a_disk_in_the_cluster_boots(mapped, micro_guest):
     mapped.wait_for_console(again["id"], "BOOTS 0002")
 
 
+@pytest.mark.full
 def test_a_cluster_that_does_not_answer_is_one_sentence_and_changes_nothing(
     mapped, ceph, rbd_pool
 ):

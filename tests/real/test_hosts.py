@@ -229,7 +229,9 @@ def test_placement_that_is_down_or_refuses_is_said_and_nothing_is_made(images):
     assert "Placement" in message
 
 
-DOWN = "[placement]\nauth_type = none\nendpoint_override = http://127.0.0.1:9\n"
+DOWN = (
+    "[placement]\nauth_type = none\nendpoint_override = http://127.0.0.1:9\nconnect_retries = 0\n"
+)
 
 
 def test_a_server_can_go_while_placement_is_down(images):

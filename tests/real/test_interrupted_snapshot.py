@@ -109,6 +109,7 @@ def test_the_guest_goes_off_while_the_overlay_is_being_written_back(left, kind):
     found.check_its_bytes()
 
 
+@pytest.mark.full
 def test_libvirtd_is_restarted_while_the_overlay_is_being_written_back(left, libvirtd):
     found = left()
     found.begin_commit()
@@ -128,6 +129,7 @@ def test_an_overlay_that_was_written_back_already_is_not_written_again(left, kin
     found.check_its_bytes()
 
 
+@pytest.mark.full
 def test_a_definition_that_still_names_the_overlay_follows_the_running_server(left, connection):
     """As libvirtd would leave it if it died in the middle of the pivot."""
     found = left("raw")
@@ -160,6 +162,7 @@ def test_the_state_directory_is_lost(left):
     found.check_that_it_runs()
 
 
+@pytest.mark.full
 def test_the_domain_is_gone(left, connection):
     """Whether the overlay is newer than the disk is not known any more: nothing is removed."""
     found = left()
@@ -192,6 +195,7 @@ def test_deleting_it_removes_the_overlay(left):
     assert "that no record names" not in found.millpond.run("doctor").stdout
 
 
+@pytest.mark.full
 def test_killed_while_it_is_deleted(left):
     """The one who finishes knows of the overlay, too."""
     found = left()

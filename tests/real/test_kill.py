@@ -143,7 +143,10 @@ def test_killed_in_delete(millpond, vmdk, connection, step, moment):
 
 @pytest.mark.parametrize(
     ("verb", "step", "moment"),
-    [(verb, *each) for verb in ("start", "reboot") for each in moments(verb)],
+    [
+        *(("reboot", *each) for each in moments("reboot")),
+        *(pytest.param("start", *each, marks=pytest.mark.full) for each in moments("start")),
+    ],
 )
 def test_killed_in_start_and_reboot(millpond, vmdk, connection, micro_guest, verb, step, moment):
     made = create(millpond, "victim", vmdk)
