@@ -188,13 +188,14 @@ def main(target: Path) -> None:
             results += growing("MariaDB", url, external, directory / "external")
     lines = [
         Line(
-            f"{database}: {label}", [(r.hosts, pick(r)) for r in results if r.database == database]
+            f"{database}, {image}: {label}",
+            [(r.hosts, pick(r)) for r in results if (r.database, r.image) == (database, image)],
         )
         for database in ("SQLite", "MariaDB")
-        for label, pick in (
-            ("bare query", lambda r: r.bare),
-            ("decision", lambda r: r.decision),
-            ("peer", lambda r: r.peer),
+        for image, label, pick in (
+            ("qcow2", "decision", lambda r: r.decision),
+            ("vmdk", "decision", lambda r: r.decision),
+            ("vmdk", "peer", lambda r: r.peer),
         )
     ]
     target.write_text(plot("hosts", "seconds", lines))
