@@ -259,14 +259,18 @@ class Engine:
         """The same, of a host that is really this."""
         compute, selection = self.settings.compute, self.settings.libvirt.selection
         is_asked = bool(selection.backends() & image_types.NEED_FILES)
-        is_vz = hypervisor == "vz" or self.settings.libvirt.virt_type is VirtTypeOption.PARALLELS
         return image_types.taken(
             selection,
             compute.image_type_exclude_list,
             converted=compute.report_converted_image_types,
-            hypervisor="parallels" if is_vz else hypervisor,
+            hypervisor=self.hypervisor(hypervisor),
             files_are_here=not is_asked or self.files_seem_here,
         )
+
+    def hypervisor(self, found: str) -> str:
+        """What libvirt found, under the name that decides which images are taken."""
+        is_vz = found == "vz" or self.settings.libvirt.virt_type is VirtTypeOption.PARALLELS
+        return "parallels" if is_vz else found
 
     def pool_of(self, backend: Backend, role: str) -> str:
         """In which pool new disks of a backend come to be."""

@@ -30,17 +30,6 @@ def refused(grove, name, image, *words):
     return status, message
 
 
-def allocated(grove):
-    """What Placement counts, by server."""
-    fleet = grove.fleet()
-    return {
-        consumer
-        for uuids in fleet.placing.providers().values()
-        for uuid in uuids
-        for consumer in fleet.placing.placement.providers.consumers(uuid)
-    }
-
-
 def test_nothing_of_the_hosts_lies_here(images):
     create(images, "web", "qcow2")
     assert not any(images.place.iterdir())
@@ -71,7 +60,7 @@ def test_no_valid_host_names_the_trait_and_what_each_host_lacks(images):
     assert status == 6
     assert "none has COMPUTE_IMAGE_TYPE_VMDK" in message
     assert all(f"{name}: it lacks COMPUTE_IMAGE_TYPE_VMDK" in message for name in NAMES)
-    assert allocated(images) == set()
+    assert images.taken_by() == set()
 
 
 def test_without_the_filter_any_host_is_good(images):
@@ -96,7 +85,7 @@ def test_what_a_server_takes_comes_and_goes_with_it(images):
     images.ok("server", "disk", "remove", "web", "disk.data0")
     assert {"DISK_GB": 3} in placed.of(web.id).held.values()
     images.ok("server", "delete", "web")
-    assert allocated(images) == set()
+    assert images.taken_by() == set()
 
 
 def test_a_disk_that_does_not_fit_is_refused_and_nothing_has_changed(images):
@@ -201,7 +190,7 @@ def test_explain_and_a_dry_run_show_every_host(images):
     dry = images.json("server", "create", "web", "--image", "vmdk", *SMALL, "--dry-run")
     assert dry["host"] in ("alder", "cedar")
     assert images.json("server", "list") == []
-    assert allocated(images) == set()
+    assert images.taken_by() == set()
 
 
 def test_two_hosts_with_one_uuid_are_refused(grove, grove_hosts):
@@ -251,7 +240,7 @@ def test_a_server_can_go_while_placement_is_down(images):
     images.config.write_text(text)
     assert "is no server any more" in images.run("doctor", "--placement").stdout
     images.ok("doctor", "--placement", "--mend")
-    assert allocated(images) == set()
+    assert images.taken_by() == set()
 
 
 @pytest.mark.full
@@ -273,7 +262,7 @@ def test_a_server_can_be_given_up_with_its_host(images, grove_hosts):
     assert "birch" in images.run("doctor").stdout
     images.ok("server", "delete", "two", "--force")
     assert images.json("server", "list") == []
-    assert allocated(images) == set()
+    assert images.taken_by() == set()
 
 
 @pytest.mark.full
@@ -299,3 +288,14 @@ def test_a_host_under_another_name_is_refused_and_keeps_nobody_from_the_others(i
     assert images.json("server", "list")[1]["state"] == "unknown: host alder is not configured"
     images.config.write_text(text)
     images.ok("server", "start", "web")
+
+
+def test_servers_of_a_single_host_are_counted_when_a_second_one_comes(images):
+    images.plant(enabled=("alder",))
+    create(images, "web", "raw", "--no-start")
+    assert not (images.state / "placement").exists()
+    images.plant()
+    images.ok("host", "list", "--refresh")
+    assert images.taken_by() == set()
+    images.ok("doctor", "--placement", "--mend")
+    assert images.taken_by() == {images.fleet().server("web").id}

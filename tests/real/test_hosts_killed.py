@@ -44,15 +44,4 @@ def test_what_servers_take_is_right_after_mending(
     web.run("doctor", "--mend")
     assert web.ok("doctor", "--placement").endswith("no problem\n")
     servers = {each.id for each in web.fleet().records.all()}
-    assert taken_by(web) == servers
-
-
-def taken_by(grove) -> set[str]:
-    """Consumers of all providers of all hosts."""
-    placing = grove.fleet().placing
-    return {
-        consumer
-        for uuids in placing.providers().values()
-        for uuid in uuids
-        for consumer in placing.placement.providers.consumers(uuid)
-    }
+    assert web.taken_by() == servers

@@ -1,7 +1,6 @@
 """Many servers at once for several hosts, and providers that are somebody else's."""
 
 import os
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,11 +13,9 @@ from millpond.errors import NoValidHost
 from millpond.fleet import Fleet
 from millpond.model.flavor import Flavor
 from millpond.model.sizes import MiB
-from millpond.scheduling.placement import Placement
-from millpond.scheduling.values import Inventory
-from tests.real.test_hosts_killed import taken_by
 from tests.support.grove import NAMES, Grove
 from tests.support.image_files import image_of_each_format
+from tests.support.scheduling import register
 
 FORMATS = ("raw", "qcow2", "vmdk", "vdi", "vhdx", "vhd")
 TAKEN = {
@@ -50,15 +47,6 @@ def planted(grove: Grove, workdir: Path) -> Grove:
     return grove
 
 
-def register_foreign(placement: Placement, name: str, *traits: str) -> None:
-    """As Nova would: everything at one provider, and more than all of ours have."""
-    id = str(uuid.uuid4())
-    placement.providers.create(id, name)
-    stock = {each: Inventory(total=100_000) for each in ("VCPU", "MEMORY_MB", "DISK_GB")}
-    placement.providers.change_inventories(id, lambda _: stock)
-    placement.providers.change_traits(id, lambda _: frozenset(traits))
-
-
 def create(fleet: Fleet, name: str, image: str) -> str | NoValidHost:
     """The host that it is on, or why there is none."""
     request = ServerRequest(
@@ -88,8 +76,9 @@ def placed(
 def test_no_server_lands_where_its_image_is_not_taken(planted: Grove) -> None:
     planted.ok("host", "list", "--refresh")
     placement = planted.fleet().placing.placement
-    register_foreign(placement, "esx", "COMPUTE_IMAGE_TYPE_VMDK")
-    register_foreign(placement, "old")
+    plenty = dict.fromkeys(("VCPU", "MEMORY_MB", "DISK_GB"), 100_000)
+    register(placement, "esx", "COMPUTE_IMAGE_TYPE_VMDK", amounts=plenty)
+    register(placement, "old", amounts=plenty)
     found = list(placed(planted, SERVERS, lambda number: FORMATS[number % len(FORMATS)]))
     for format, host in found:
         if format == "vdi":
@@ -102,7 +91,7 @@ def test_no_server_lands_where_its_image_is_not_taken(planted: Grove) -> None:
     used = Counter(host for _, host in found if isinstance(host, str))
     assert used.keys() == set(NAMES)
     servers = {each.id for each in planted.fleet().records.all()}
-    assert taken_by(planted) == servers
+    assert planted.taken_by() == servers
     assert planted.ok("doctor", "--placement").endswith("no problem\n")
 
 
@@ -131,7 +120,7 @@ def check(grove: Grove, outcomes: list[bool]) -> None:
     assert sum(outcomes) == SEATS
     servers = grove.fleet().records.all()
     assert Counter(each.host for each in servers) == dict.fromkeys(NAMES, SEATS // 3)
-    assert taken_by(grove) == {each.id for each in servers}
+    assert grove.taken_by() == {each.id for each in servers}
     assert grove.ok("doctor", "--placement").endswith("no problem\n")
 
 

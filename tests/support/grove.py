@@ -53,6 +53,16 @@ class Grove(Millpond):
     def where(self, server: str) -> str:
         return self.fleet().server(server).host
 
+    def taken_by(self) -> set[str]:
+        """Consumers in Placement of all providers of all hosts."""
+        placing = self.fleet().placing
+        return {
+            consumer
+            for uuids in placing.providers().values()
+            for uuid in uuids
+            for consumer in placing.placement.providers.consumers(uuid)
+        }
+
     def volumes(self, host: str) -> list[str]:
         """Disks that lie on the host."""
         listed = self.hosts[host].run("find", str(self.place), "-name", "*_disk*").stdout

@@ -30,7 +30,7 @@ def report(engine: Engine, facts: HostFacts, shared: Shared) -> HostReport:
         reserved_memory=capacity.reserved_host_memory_mb * MiB,
         ram_ratio=capacity.ram_allocation_ratio,
         traits=frozenset(
-            {traits.IMAGE_TYPES[each] for each in formats}
+            traits.of_images(engine.hypervisor(facts.hypervisor), formats)
             | traits.of_buses(facts.buses)
             | traits.of_architectures(facts.architectures)
         ),
