@@ -9,7 +9,7 @@ kernel_of_the_day() {
     apt-cache depends "$KERNEL_PACKAGE" 2>/dev/null | awk '/Depends: linux-image-/ { print $2; exit }'
 }
 
-download_packages() {
+download_guest_packages() {
     local kernel
     kernel=$(kernel_of_the_day)
     # apt drops root's rights for downloads, and the directory is not for others: say that root may do it.
@@ -22,9 +22,9 @@ fetch_guest_packages() {
     rm -rf "$target".?????? # left by a run that was interrupted
     new=$(mktemp -d "$MILLPOND_CACHE/guests/packages.XXXXXX")
     # Package lists may be missing or name a kernel that the mirror has replaced since.
-    if ! download_packages "$new" 2>/dev/null; then
+    if ! download_guest_packages "$new" 2>/dev/null; then
         change "refresh the package lists" apt_get update
-        download_packages "$new" || fail "Debian's $KERNEL_PACKAGE and $BUSYBOX_PACKAGE cannot be downloaded."
+        download_guest_packages "$new" || fail "Debian's $KERNEL_PACKAGE and $BUSYBOX_PACKAGE cannot be downloaded."
     fi
     for package in "$new"/*.deb; do
         dpkg-deb -x "$package" "$new/root"
