@@ -6,33 +6,14 @@ readonly BUSYBOX_PACKAGE=busybox-static
 
 # The package above is an empty one that depends on the kernel of the day.
 kernel_of_the_day() {
-    apt-cache depends "$KERNEL_PACKAGE" 2>/dev/null | awk '/Depends: linux-image-/ { print $2; exit }'
-}
-
-download_guest_packages() {
-    local kernel
-    kernel=$(kernel_of_the_day)
-    # apt drops root's rights for downloads, and the directory is not for others: say that root may do it.
-    [[ -n $kernel ]] && (cd "$1" && apt-get -qq -o APT::Sandbox::User=root download "$kernel" "$BUSYBOX_PACKAGE")
+    apt-cache depends "$KERNEL_PACKAGE" | awk '/Depends: linux-image-/ && !found++ { print $2 } END { exit !found }'
 }
 
 fetch_guest_packages() {
-    local target=$MILLPOND_CACHE/guests/packages new package
-    mkdir -p "$MILLPOND_CACHE/guests"
-    rm -rf "$target".?????? # left by a run that was interrupted
-    new=$(mktemp -d "$MILLPOND_CACHE/guests/packages.XXXXXX")
-    # Package lists may be missing or name a kernel that the mirror has replaced since.
-    if ! download_guest_packages "$new" 2>/dev/null; then
-        change "refresh the package lists" apt_get update
-        download_guest_packages "$new" || fail "Debian's $KERNEL_PACKAGE and $BUSYBOX_PACKAGE cannot be downloaded."
-    fi
-    for package in "$new"/*.deb; do
-        dpkg-deb -x "$package" "$new/root"
-        basename "$package" .deb >>"$new/versions"
-        rm "$package"
-    done
-    rm -rf "$target"
-    mv "$new" "$target"
+    local packages=$MILLPOND_CACHE/guests/packages kernel
+    kernel=$(with_package_lists kernel_of_the_day)
+    unpack_packages "$packages/root" "$kernel" "$BUSYBOX_PACKAGE"
+    mv "$packages/root.versions" "$packages/versions"
 }
 
 stage_guest_packages() {

@@ -8,8 +8,12 @@ systemd_runs() {
 }
 
 # Connecting is enough: anything more would make libvirt examine every QEMU that is installed.
+connect_libvirtd() {
+    run_as_root timeout 10 virsh -q -c "$LIBVIRT_URI" uri >/dev/null
+}
+
 libvirtd_answers() {
-    have virsh && run_as_root timeout 10 virsh -q -c "$LIBVIRT_URI" uri >/dev/null 2>&1
+    have virsh && connect_libvirtd 2>/dev/null
 }
 
 virtlogd_runs() {
@@ -23,8 +27,8 @@ wait_for_libvirtd() {
         if libvirtd_answers; then return; fi
         sleep 0.1
     done
-    fail "libvirtd does not answer: run it in the foreground to see why (if it ends without a word, look whether" \
-        "$QEMU_CONF consists of an empty line)."
+    connect_libvirtd || fail "libvirtd does not answer; above is what virsh said. Run libvirtd in the foreground to" \
+        "see why (if it ends without a word, look whether $QEMU_CONF consists of an empty line)."
 }
 
 start_libvirtd() {

@@ -37,26 +37,6 @@ make_openstack_environment() {
         -printf '%h\0%h.lock\0' | xargs -0 --no-run-if-empty rm -rf
 }
 
-download_packages() {
-    (cd "$1" && shift && apt-get -qq -o APT::Sandbox::User=root download "$@" 2>/dev/null)
-}
-
-# unpack_packages TARGET PACKAGE…
-unpack_packages() {
-    local target=$1 new deb
-    shift
-    mkdir -p "$(dirname "$target")"
-    new=$(mktemp -d "$target.XXXXXX")
-    if ! download_packages "$new" "$@"; then
-        change "refresh the package lists" apt_get update
-        download_packages "$new" "$@" || fail "these packages cannot be downloaded: $*"
-    fi
-    for deb in "$new"/*.deb; do dpkg-deb -x "$deb" "$new/root"; done
-    rm -rf "$target"
-    mv "$new/root" "$target"
-    rm -rf "$new"
-}
-
 stage_openstack_packages() {
     local python environment tgt=$MILLPOND_CACHE/openstack/tgt rabbitmq=$MILLPOND_CACHE/openstack/rabbitmq
     if ! have apt-get; then

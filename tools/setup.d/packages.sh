@@ -31,37 +31,6 @@ cpio                    cpio                  builds the Linux guest
 xz-utils                xz                    unpacks kernel modules for the Linux guest
 '
 
-# Of a list like the one above, as of those of other stages.
-package_names() {
-    awk 'NF { print $1 }' <<<"$1"
-}
-
-missing_packages() {
-    # shellcheck disable=SC2016 # dpkg-query's own placeholders
-    # dpkg-query fails when it does not know one of the names; what it knows it prints all the same.
-    comm -23 <(package_names "$1" | sort) \
-        <({ package_names "$1" | xargs dpkg-query -W -f '${db:Status-Status} ${Package}\n' 2>/dev/null || true; } |
-            awk '$1 == "installed" { print $2 }' | sort -u)
-}
-
-apt_get() {
-    # Another apt may be at work, on a machine that has just been started: wait for it as long as it may well take.
-    run_as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@"
-}
-
-install_packages() {
-    apt_get update
-    # Its hundred lines matter only when it fails.
-    local log
-    log=$(mktemp)
-    if ! apt_get install -y --no-install-recommends "$@" >"$log" 2>&1; then
-        cat "$log" >&2
-        rm -f "$log"
-        fail "apt-get could not install the packages."
-    fi
-    rm -f "$log"
-}
-
 # Not Debian: say what is needed, and go on if the commands are there. Not everything is a command, so the list is also
 # shown before .venv is made for the first time.
 check_commands() {
@@ -75,16 +44,6 @@ check_commands() {
         [[ -z $package ]] || printf '  %-22s %s\n' "$package" "$purpose"
     done <<<"$PACKAGES"
     [[ ${#missing[@]} -eq 0 ]] || $DRY_RUN || fail "these commands are missing: ${missing[*]}."
-}
-
-# install_missing_packages LIST [PURPOSE]
-install_missing_packages() {
-    local missing
-    mapfile -t missing < <(missing_packages "$1")
-    if [[ ${#missing[@]} -gt 0 ]]; then
-        change "refresh the package lists and install packages${2:+ $2}: ${missing[*]}" \
-            install_packages "${missing[@]}"
-    fi
 }
 
 stage_packages() {

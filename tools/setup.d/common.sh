@@ -1,0 +1,160 @@
+# shellcheck shell=bash
+# What several stages use. tools/setup sources it before any of them.
+readonly OUR_BLOCK='/^# BEGIN millpond$/,/^# END millpond$/' # in files that others write, too
+readonly UV_VERSION=0.13.7
+readonly OLDEST_PYTHON='(3, 11)' # requires-python in pyproject.toml
+
+say() {
+    printf 'setup: %s\n' "$*"
+}
+
+fail() {
+    printf 'setup: %s\n' "$*" >&2
+    exit 1
+}
+
+have() {
+    command -v "$1" >/dev/null
+}
+
+# change "do this" COMMAND…: the one way to change something outside the repository.
+change() {
+    say "will $1"
+    shift
+    if ! $DRY_RUN; then "$@"; fi
+}
+
+run_as_root() {
+    if [[ $EUID -eq 0 ]]; then
+        "$@"
+    elif have sudo; then
+        sudo "$@"
+    else
+        fail "this machine needs changes that only root can make: run this as root, or install sudo."
+    fi
+}
+
+# Prints the file $1 with the lines of standard input as our block in it; other lines stay as they are.
+with_our_block() {
+    local file=$1
+    if [[ -r $file ]]; then
+        sed "$OUR_BLOCK d" "$file"
+    elif run_as_root test -e "$file"; then
+        run_as_root sed "$OUR_BLOCK d" "$file"
+    fi
+    printf '# BEGIN millpond\n%s\n# END millpond\n' "$(cat)"
+}
+
+# Debian packages
+
+# Of a list with one package per line: its name, and then what the stage writes next to it.
+package_names() {
+    awk 'NF { print $1 }' <<<"$1"
+}
+
+missing_packages() {
+    # shellcheck disable=SC2016 # dpkg-query's own placeholders
+    # dpkg-query fails when it does not know one of the names; what it knows it prints all the same.
+    comm -23 <(package_names "$1" | sort) \
+        <({ package_names "$1" | xargs dpkg-query -W -f '${db:Status-Status} ${Package}\n' 2>/dev/null || true; } |
+            awk '$1 == "installed" { print $2 }' | sort -u)
+}
+
+apt_get() {
+    # Another apt may be at work, on a machine that has just been started: wait for it as long as it may well take.
+    run_as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@"
+}
+
+install_packages() {
+    apt_get update
+    # Its hundred lines matter only when it fails.
+    local log
+    log=$(mktemp)
+    if ! apt_get install -y --no-install-recommends "$@" >"$log" 2>&1; then
+        cat "$log" >&2
+        rm -f "$log"
+        fail "apt-get install failed; above is what it said."
+    fi
+    rm -f "$log"
+}
+
+# install_missing_packages LIST [PURPOSE]
+install_missing_packages() {
+    local missing
+    mapfile -t missing < <(missing_packages "$1")
+    if [[ ${#missing[@]} -gt 0 ]]; then
+        change "refresh the package lists and install packages${2:+ $2}: ${missing[*]}" \
+            install_packages "${missing[@]}"
+    fi
+}
+
+# Runs a command that reads the package lists. They may be missing, or name a version that the mirror has replaced
+# since, so after a failure they are refreshed, once.
+with_package_lists() {
+    local errors
+    errors=$(mktemp)
+    if "$@" 2>"$errors"; then
+        rm -f "$errors"
+        return
+    fi
+    change "refresh the package lists, as apt failed with them: $(paste -sd ' ' "$errors")" apt_get update >&2
+    rm -f "$errors"
+    "$@"
+}
+
+# download_packages DIRECTORY PACKAGE…
+download_packages() {
+    # apt drops root's rights for downloads, and the directory is not for others: say that root may do it.
+    (cd "$1" && shift && apt-get -qq -o APT::Sandbox::User=root download "$@")
+}
+
+# unpack_packages TARGET PACKAGE…: makes the directory TARGET of them, installs nothing. What they were is in
+# TARGET.versions.
+unpack_packages() {
+    local target=$1 new deb
+    shift
+    mkdir -p "$(dirname "$target")"
+    rm -rf "$target".?????? # left by a run that was interrupted
+    new=$(mktemp -d "$target.XXXXXX")
+    with_package_lists download_packages "$new" "$@"
+    for deb in "$new"/*.deb; do
+        dpkg-deb -x "$deb" "$new/root"
+        basename "$deb" .deb
+    done >"$new/versions"
+    rm -rf "$target"
+    mv "$new/root" "$target"
+    mv "$new/versions" "$target.versions"
+    rm -rf "$new"
+}
+
+# uv and Python
+
+# Debian's own Python first: python3-dev has the headers for that one. Prints nothing if there is none.
+find_python() {
+    local python
+    for python in /usr/bin/python3 python3; do
+        if have "$python" && "$python" -c "import sys; sys.exit(sys.version_info < $OLDEST_PYTHON)"; then
+            command -v "$python"
+            return
+        fi
+    done
+}
+
+install_uv() {
+    "$1" -m venv --clear "$MILLPOND_CACHE/uv"
+    "$MILLPOND_CACHE/uv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir "uv==$UV_VERSION"
+}
+
+ensure_uv() {
+    if [[ $("$MILLPOND_CACHE/uv/bin/uv" --version 2>/dev/null) != "uv $UV_VERSION "* ]]; then
+        change "install uv $UV_VERSION into $MILLPOND_CACHE/uv" install_uv "$1"
+    fi
+}
+
+run_uv() {
+    # The system's certificates rather than uv's own, and never a Python from elsewhere.
+    env -u VIRTUAL_ENV UV_SYSTEM_CERTS=true UV_PYTHON_DOWNLOADS=never \
+        UV_CACHE_DIR="${UV_CACHE_DIR:-$MILLPOND_CACHE/uv-cache}" UV_PROJECT_ENVIRONMENT="$REPOSITORY/.venv" \
+        "$MILLPOND_CACHE/uv/bin/uv" "$@"
+}
+
