@@ -2,6 +2,8 @@
 
 import hashlib
 import random
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from millpond.errors import ImageRefused, NoSpace
 from millpond.images.intake import Intake
 from millpond.images.receive import receive_file
 from millpond.model.formats import ImageFormat
+from millpond.system import files, streams
 from tests.support.loopfs import MIB, FilesystemKind, MakeFilesystem
 
 SIZE = 48 * MIB
@@ -87,6 +90,25 @@ def test_a_full_file_system_is_said_and_nothing_is_left(
     assert catalogue.all() == []
     assert catalogue.leftovers() == []
     assert not list((place.path / "images" / "incoming").iterdir())
+
+
+@pytest.fixture
+def small_tmpfs(workdir: Path) -> Iterator[Path]:
+    """Of 1 MiB. The write that meets its end is short; ext4 would refuse all of it."""
+    where = workdir / "tmpfs"
+    where.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(where)], check=True)
+    yield where
+    subprocess.run(["umount", str(where)], check=True)
+
+
+def test_a_volume_that_is_fetched_into_a_full_file_system_is_not_filled_with_holes(
+    small_tmpfs: Path,
+) -> None:
+    (small_tmpfs / "ballast").write_bytes(bytes(100 * 1024))
+    content = random.Random(1).randbytes(MIB)
+    with pytest.raises(NoSpace, match="no space left"):
+        streams.written([content], small_tmpfs / "fetched", files.silent)
 
 
 def test_an_image_of_holes_fits_where_its_length_does_not(

@@ -87,10 +87,13 @@ class LibvirtStorage:
         else:
             self._copy(disk, template)
         made = pool.get(disk.volume)
+        self._sync(made)
         return replace(disk, size=made.capacity) if made.is_seen_as(disk.format) else disk
 
     def fill(self, disk: Disk, content: bytes) -> None:
-        self._pools.named(disk.pool).upload(disk.volume, content)
+        pool = self._pools.named(disk.pool)
+        pool.upload(disk.volume, content)
+        self._sync(pool.get(disk.volume))
 
     def growth(self, disk: Disk, way: Way | None = None) -> Growth:
         pool = self._pools.named(disk.pool)
@@ -155,6 +158,12 @@ class LibvirtStorage:
         extraction.tidy(pool, disk)
         with suppress(VolumeNotFound):
             pool.delete(disk.volume)
+
+    def _sync(self, volume: Volume) -> None:
+        """The record will say that the disk is made, and what libvirt makes by qemu-img is in the
+        page cache alone. A volume on a remote host cannot be synced from here."""
+        if self._can_open(volume, os.R_OK):
+            files.sync_path(Path(volume.path))
 
     def _is_here(self, disk: Disk) -> bool:
         """With the template that it stands on, which may lie in a pool that is elsewhere."""

@@ -19,8 +19,7 @@ def write(path: Path, format: DiskFormat, size: int, source: Layer | None) -> in
     qemu_img.create(path, format, size)
     if source:
         qemu_img.fill(Layer(source=FileSource(path=str(path)), format=format), [source])
-    with open(path, "rb") as file:
-        files.sync(file.fileno())
+    files.sync_path(path)
     made = written.virtual_size(path, format)
     if made < size:
         raise ToolFailed("qemu-img", f"it made {format_size(made)} of {format_size(size)}")

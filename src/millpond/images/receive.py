@@ -183,8 +183,7 @@ def _keep_as_it_is(_descriptor: int, _chunk: bytes, _offset: int) -> None:
 def _write_sparse(descriptor: int, chunk: bytes, offset: int) -> None:
     """Blocks of zeros are passed over, whole runs of others written at once."""
     for start, end in _data(chunk, offset):
-        while start < end:
-            start += os.pwrite(descriptor, chunk[start:end], offset + start)
+        files.write(descriptor, chunk[start:end], offset + start)
 
 
 def _data(chunk: bytes, offset: int) -> Iterator[tuple[int, int]]:

@@ -46,7 +46,7 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o640) -> None:
     try:
         with open(temporary, "wb") as file:
             os.fchmod(file.fileno(), mode)
-            file.write(content)
+            write(file.fileno(), content, 0)
             sync(file.fileno())
         os.rename(temporary, path)
     except BaseException:
@@ -74,8 +74,26 @@ def replace(new: Path, old: Path) -> None:
     sync_directory(old.parent)
 
 
+def write(descriptor: int, content: bytes, at: int) -> None:
+    """All of it, at this place. A system call may write less than it was given; a full file
+    system is an error of the next one."""
+    rest = memoryview(content)
+    while rest:
+        count = os.pwrite(descriptor, rest, at)
+        rest, at = rest[count:], at + count
+
+
 def sync(descriptor: int) -> None:
     os.fsync(descriptor)
+
+
+def sync_path(path: Path) -> None:
+    """What anybody wrote to a file or a device, and the name of a file, survive a power
+    failure."""
+    with open(path, "rb") as file:
+        sync(file.fileno())
+    if path.is_file():
+        sync_directory(path.parent)
 
 
 def sync_directory(path: Path) -> None:
@@ -163,7 +181,9 @@ def _copy_some(source: int, target: int, at: int, count: int) -> int:
     except OSError as error:
         if error.errno not in _NO_REFLINK:
             raise
-    return os.pwrite(target, os.pread(source, count, at), at)
+    content = os.pread(source, count, at)
+    write(target, content, at)
+    return len(content)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import struct
 
 from millpond.errors import NoSpace, ToolFailed
 from millpond.model.sizes import format_size
+from millpond.system import files
 from millpond.system.process import run
 
 _BLKZEROOUT = 0x127F  # _IO(0x12, 127) in linux/fs.h
@@ -40,6 +41,7 @@ def zero(path: str, start: int) -> None:
         end = os.lseek(descriptor, 0, os.SEEK_END)
         if start < end:
             fcntl.ioctl(descriptor, _BLKZEROOUT, struct.pack("QQ", start, end - start))
+            files.sync(descriptor)
     except OSError as error:
         raise ToolFailed("zeroing", os.strerror(error.errno or errno.EIO)) from error
     finally:

@@ -12,6 +12,9 @@ from millpond.system.process import CONVERSION, run
 
 _BLOCK = 64 * 1024
 
+_CONVERT = ["qemu-img", "convert", "-t", "writeback"]
+"""With its usual cache mode, unsafe, it would not flush what it wrote when it ends."""
+
 _OPTIONS = {DiskFormat.QCOW2: ["-o", "compat=1.1"]}
 
 # QEMU would take 128 MiB ahead and give it back at the end: too much for a nearly full pool.
@@ -23,7 +26,7 @@ _STAYS_LOCKED = (DiskFormat.PLOOP,)
 
 def convert(source: Path, source_format: DiskFormat, target: Path, format: DiskFormat) -> None:
     """A copy in another format. Only for bytes that passed inspection: qemu-img opens them."""
-    words = ["qemu-img", "convert", "-f", source_format.qemu, "-O", format.qemu]
+    words = [*_CONVERT, "-f", source_format.qemu, "-O", format.qemu]
     words += [*_OPTIONS.get(format, []), str(source), str(target)]
     _run(words)
 
@@ -37,7 +40,7 @@ def create(path: Path, format: DiskFormat, size: int) -> None:
 def fill(target: Layer, layers: Sequence[Layer]) -> None:
     """What the layers show, into a new image that is there and may be larger. Told that this is
     all zeros: else zeros would be written to wherever the source has a hole."""
-    words = ["qemu-img", "convert", "-n", "--target-is-zero", "--image-opts"]
+    words = [*_CONVERT, "-n", "--target-is-zero", "--image-opts"]
     options = _options([target]) | _TAKES_NO_MORE.get(target.format, {})
     _run([*words, "--target-image-opts", _stated(_options(layers)), _stated(options)])
 
@@ -60,7 +63,7 @@ def resize(layers: Sequence[Layer], size: int) -> None:
 def extract(layers: Sequence[Layer], target: Path, format: DiskFormat, *, compress: bool) -> None:
     """What a disk shows, as one image. Every layer is stated, the top first: nothing that is
     written in a header is followed."""
-    words = ["qemu-img", "convert", "--image-opts", "-O", format.qemu, *_OPTIONS.get(format, [])]
+    words = [*_CONVERT, "--image-opts", "-O", format.qemu, *_OPTIONS.get(format, [])]
     words += ["-c"] if compress else []
     words += ["-U"] if any(layer.format in _STAYS_LOCKED for layer in layers) else []
     _run([*words, _stated(_options(layers)), str(target)])

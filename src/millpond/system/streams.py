@@ -39,10 +39,10 @@ def received(stream: Any, *, sparse: bool) -> Iterator[Piece]:
 def written(pieces: Iterable[Piece], target: Path, progress: Progress) -> int:
     """Into a new file, which is synced; how long it became."""
     length = 0
-    with open(target, "xb") as file:
+    with files.explaining_lack_of_space(target.parent), open(target, "xb") as file:
         for piece in pieces:
             if isinstance(piece, bytes):
-                os.pwrite(file.fileno(), piece, length)
+                files.write(file.fileno(), piece, length)
             count = piece if isinstance(piece, int) else len(piece)
             length += count
             progress(count)
