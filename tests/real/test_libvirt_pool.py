@@ -318,3 +318,16 @@ def test_a_file_that_libvirt_takes_for_a_ploop_directory_is_deleted_all_the_same
     pool.delete("disk")
     assert pool.find("disk") is None
     assert not os.path.exists(path)
+
+
+def test_a_directory_that_is_taken_as_a_pool_keeps_its_owner_and_mode(host, workdir):
+    taken, made = workdir / "taken", workdir / "made" / "here"
+    taken.mkdir()
+    os.chown(taken, 1234, 4321)
+    taken.chmod(0o2775)
+    locks = Locks(workdir / "locks")
+    ensure_pool(host, PoolWanted(name="taken", path=str(taken)), locks)
+    ensure_pool(host, PoolWanted(name="made", path=str(made)), locks)
+    found = taken.stat()
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o7777) == (1234, 4321, 0o2775)
+    assert made.stat().st_mode & 0o7777 == 0o711

@@ -26,6 +26,8 @@ LOG = logging.getLogger(__name__)
 # QEMU's user walks through the directory to files whose names it was given; it need not list it.
 _MODE = "0711"
 
+_MISSING = "No such file or directory"  # what libvirt says of a pool without its directory
+
 # Ceph's own default is 300: a cluster that does not answer would hold every call for so long.
 _CEPH_SECONDS = "10"
 
@@ -76,17 +78,24 @@ def ensure_pool(host: Libvirtd, wanted: PoolWanted, locks: Locks) -> LibvirtPool
 
 
 def start_pool(host: Libvirtd, name: str, *, build: bool = False) -> None:
-    """Start a pool that is defined, and make its directory first; doctor's remedy."""
+    """Start a pool that is defined; ``build`` makes its directory if that is missing. Doctor's
+    remedy."""
     try:
-        with host.calling(f"starting pool {name}", slow=True) as connection:
-            pool = connection.storagePoolLookupByName(name)
-            if not pool.isActive():
-                if build:
-                    pool.build(0)
-                pool.create(0)
-                LOG.info("started pool %s", name)
+        _start(host, name)
     except LibvirtFailed as error:
-        raise PoolUnusable(name, error.detail) from error
+        if not (build and _MISSING in error.detail):
+            raise PoolUnusable(name, error.detail) from error
+        _start(host, name, build=True)
+
+
+def _start(host: Libvirtd, name: str, *, build: bool = False) -> None:
+    with host.calling(f"starting pool {name}", slow=True) as connection:
+        pool = connection.storagePoolLookupByName(name)
+        if not pool.isActive():
+            if build:
+                pool.build(0)
+            pool.create(0)
+            LOG.info("started pool %s", name)
 
 
 def _is_there(host: Libvirtd, wanted: PoolWanted) -> bool:
@@ -109,22 +118,32 @@ def _define(host: Libvirtd, wanted: PoolWanted) -> None:
 
 
 def _define_directory(host: Libvirtd, xml: PoolXml) -> None:
+    """One that is there keeps its owner and mode, which libvirt's build would change."""
+    try:
+        _make(host, xml)
+    except LibvirtFailed as error:
+        if _MISSING not in error.detail:
+            raise
+        _build_directory(host, xml)
+
+
+def _build_directory(host: Libvirtd, xml: PoolXml) -> None:
     """On btrfs copy-on-write is asked for: libvirt would switch it off, and with it every
     reflink. Elsewhere libvirt refuses to be asked."""
     try:
-        _make(host, replace(xml, copy_on_write="yes"))
+        _make(host, replace(xml, copy_on_write="yes"), build=True)
     except LibvirtFailed as error:
         if "not btrfs" not in error.detail:
             raise
-        _make(host, xml)
+        _make(host, xml, build=True)
 
 
-def _make(host: Libvirtd, xml: PoolXml) -> None:
+def _make(host: Libvirtd, xml: PoolXml, *, build: bool = False) -> None:
     with host.calling(f"making pool {xml.name}", slow=True) as connection:
         pool = connection.storagePoolDefineXML(xml.to_xml(), libvirtd.POOL_DEFINE_FLAGS)
         with undo_on_failure() as undo:
             undo.callback(pool.undefine)
-            if xml.type == PoolType.DIR:  # of another type it would overwrite what is there
+            if build:
                 pool.build(0)
             pool.create(0)
             pool.setAutostart(True)
