@@ -1,5 +1,7 @@
 """Operations of several steps: undone by the living, finished or undone by the next."""
 
+from contextlib import contextmanager
+
 import pytest
 
 from millpond.errors import MillpondError, NotUndone, UnknownOperation
@@ -12,12 +14,16 @@ def Verb(name, steps, *, finished=lambda state: state, undone=nothing, resumes=F
 
 
 class Notes:
-    """A journal in memory."""
+    """A journal in memory, which can be made to fail."""
 
-    def __init__(self):
+    def __init__(self, **failures):
+        """``failures``: by the step that cannot be entered."""
         self.entered, self.closed = [], []
+        self.failures = failures
 
     def enter(self, state, verb, step):
+        if step in self.failures:
+            raise self.failures[step]
         self.entered.append((verb, step))
         return state
 
@@ -137,13 +143,7 @@ def test_a_verb_says_what_there_is_afterwards():
 
 
 def test_a_step_that_cannot_be_written_down_undoes_those_before_it():
-    class Full(Notes):
-        def enter(self, state, verb, step):
-            if step == "b":
-                raise MillpondError
-            return super().enter(state, verb, step)
-
-    world, notes = World(), Full()
+    world, notes = World(), Notes(b=MillpondError())
     with pytest.raises(MillpondError):
         run(Verb("make", (world.step("a"), world.step("b"))), 0, notes)
     assert world.done == ["a", "una"]
@@ -165,3 +165,107 @@ def test_an_undo_that_the_system_refuses_is_one_that_failed():
         run(Verb("make", steps), 0, notes)
     assert world.done == ["a", "b"]
     assert notes.closed == []
+
+
+INTERRUPTIONS = [MillpondError(), OSError(), KeyboardInterrupt(), SystemExit(143)]
+
+
+@pytest.mark.parametrize("failure", INTERRUPTIONS)
+@pytest.mark.parametrize("where", ["in the step", "in the journal", "in the journal's end"])
+def test_what_is_resumed_is_never_rolled_back(failure, where):
+    """All of it could be undone, and a living process would."""
+
+    class Closing(Notes):
+        def close(self, state, remains):
+            raise failure
+
+    world = World()
+    notes = {
+        "in the step": Notes(),
+        "in the journal": Notes(b=failure),
+        "in the journal's end": Closing(),
+    }[where]
+    step = world.step("b", fails=failure if where == "in the step" else None)
+    with pytest.raises(type(failure)):
+        recover(Verb("add", (world.step("a"), step), resumes=True), "b", 0, notes)
+    assert not {"una", "unb"} & set(world.done)
+    assert notes.closed == []
+
+
+@pytest.mark.parametrize("failure", INTERRUPTIONS[:2])
+@pytest.mark.parametrize("resumes", [True, False])
+def test_what_could_not_write_its_first_step_changes_nothing(failure, resumes):
+    world, notes = World(), Notes(a=failure)
+    with pytest.raises(type(failure)):
+        run(Verb("make", (world.step("a"),), resumes=resumes), 0, notes)
+    assert (world.done, notes.entered, notes.closed) == ([], [], [])
+
+
+def test_interrupted_while_it_writes_its_first_step_it_is_given_up():
+    """It may be written already."""
+    world, notes = World(), Notes(a=KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run(Verb("make", (world.step("a"),)), 0, notes)
+    assert (world.done, notes.closed) == (["una"], [None])
+
+
+def test_what_cannot_go_back_is_left_as_it_is_when_its_first_step_is_interrupted():
+    """Its journal may still be that of an older operation."""
+    world, notes = World(), Notes(a=KeyboardInterrupt())
+    verb = Verb("drop", (Step("a", world.step("a").do),), resumes=True)
+    with pytest.raises(KeyboardInterrupt):
+        run(verb, 0, notes)
+    assert (world.done, notes.closed) == ([], [])
+
+
+@pytest.mark.parametrize("failure", [MillpondError, KeyboardInterrupt])
+def test_half_undone_it_is_resumed_from_the_first_step_that_was_undone(failure):
+    def interrupted(_state):
+        raise failure
+
+    world, notes = World(), Notes()
+    steps = (
+        Step("a", world.step("a").do, interrupted),
+        world.step("b"),
+        world.step("c", fails=OSError()),
+    )
+    verb = Verb("add", steps, resumes=True)
+    with pytest.raises((OSError, failure)):
+        run(verb, 0, notes)
+    assert world.done == ["a", "b", "c", "unc", "unb"]
+    assert (notes.entered[-1], notes.closed) == (("add", "a"), [])
+
+
+def test_an_undo_that_cannot_be_written_down_is_not_begun():
+    world = World()
+    steps = (world.step("a"), world.step("b", fails=MillpondError()))
+
+    class FullAfterwards(Notes):
+        def enter(self, state, verb, step):
+            if len(self.entered) == 2:
+                raise MillpondError
+            return super().enter(state, verb, step)
+
+    notes = FullAfterwards()
+    with pytest.raises(MillpondError):
+        run(Verb("add", steps, resumes=True), 0, notes)
+    assert world.done == ["a", "b", "unb"]
+    assert (notes.entered[-1], notes.closed) == (("add", "b"), [])
+
+
+def test_what_holds_the_beginning_is_let_go_when_the_first_step_is_written():
+    held = []
+
+    @contextmanager
+    def beginning():
+        held.append("held")
+        yield
+        held.append("let go")
+
+    world, notes = World(), Notes()
+
+    def watch(_verb, step, _moment):
+        held.append(step)
+
+    run(Verb("make", (world.step("a"), world.step("b"))), 0, notes, watch, beginning())
+    assert held == ["held", "let go", "a", "a", "b", "b"]

@@ -31,11 +31,7 @@ def create(
     verb = creation(host, content)
     notes = ServerJournal(host.records)
     with host.records.lock(server):
-        with host.records.lock_name(server.name):
-            refuse_a_taken_name(host, server)
-            refuse_foreign_servers(host)
-            server = notes.enter(server, verb.name, verb.step_names[0])
-        made = journal.run(verb, server, notes, host.watch)
+        made = journal.run(verb, server, notes, host.watch, _taking_its_name(host, server))
     LOG.info("created server %s (%s) on %s", made.name, made.id, host.name)
     return made
 
@@ -117,6 +113,15 @@ def _fetch_templates(host: Host, content: Creation, server: Server) -> Server:
 
 def _make_disks(host: Host, content: Creation, server: Server) -> Server:
     return disks.make(host, server, content.config_drive)
+
+
+@contextmanager
+def _taking_its_name(host: Host, server: Server) -> Iterator[None]:
+    """Its record is written before another can ask for the name."""
+    with host.records.lock_name(server.name):
+        refuse_a_taken_name(host, server)
+        refuse_foreign_servers(host)
+        yield
 
 
 def refuse_a_taken_name(host: Host, server: Server) -> None:

@@ -6,6 +6,7 @@ that nobody works on any more (its lock can be taken) calls :func:`recover`.
 
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
@@ -81,10 +82,36 @@ def unwatched(_verb: str, _step: str, _moment: Moment) -> None:
     """Nobody watches."""
 
 
-def run(verb: Verb[S], state: S, journal: Journal[S], watch: Watch = unwatched) -> S:
+_NO_LOCK = nullcontext()
+
+
+def run(
+    verb: Verb[S],
+    state: S,
+    journal: Journal[S],
+    watch: Watch = unwatched,
+    beginning: AbstractContextManager[object] = _NO_LOCK,
+) -> S:
     """Take all steps. One that fails: what was done is undone; or, of a verb that resumes and
-    has come beyond what can be undone, the operation stays written down for the next attempt."""
-    return _run_from(verb, 0, state, journal, watch)
+    has come beyond what can be undone, the operation stays written down for the next attempt.
+
+    ``beginning`` is held while the first step is written down; when that cannot be, nothing is
+    changed."""
+    for index, step in enumerate(verb.steps):
+        reached = index
+        try:
+            try:
+                with beginning if index == 0 else nullcontext():
+                    state = journal.enter(state, verb.name, step.name)
+            except (MillpondError, OSError):  # an interruption may come when it is written already
+                reached = index - 1
+                raise
+            state = _take(verb, step, state, watch)
+        except BaseException:
+            if reached >= 0 and _can_go_back(verb, reached):
+                _give_up(verb, reached, state, journal)
+            raise
+    return _close(journal, state, verb.finished(state)) or state
 
 
 def recover(
@@ -98,29 +125,32 @@ def recover(
         raise UnknownOperation(verb.name, step)
     index = verb.step_names.index(step)
     if verb.resumes:
-        return _run_from(verb, index, state, journal, watch)
+        return _resume(verb, index, state, journal, watch)
     if not _undo(verb, index, state):
         raise NotUndone(verb.name)
     return _close(journal, state, verb.undone(state))
 
 
-def _run_from(verb: Verb[S], first: int, state: S, journal: Journal[S], watch: Watch) -> S:
-    for index, step in enumerate(verb.steps[first:], first):
-        reached = index - 1
-        try:
-            state = journal.enter(state, verb.name, step.name)
-            reached = index
-            watch(verb.name, step.name, Moment.BEGIN)
-            state = step.do(state)
-            watch(verb.name, step.name, Moment.END)
-        except BaseException:
-            _give_up(verb, reached, state, journal)
-            raise
-    return _close(journal, state, verb.finished(state)) or state
+def _resume(verb: Verb[S], first: int, state: S, journal: Journal[S], watch: Watch) -> S | None:
+    """Never rolled back: what the steps of a dead process made may be in use, or the only copy.
+    When it fails, it stays written down where it is."""
+    for step in verb.steps[first:]:
+        state = _take(verb, step, journal.enter(state, verb.name, step.name), watch)
+    return _close(journal, state, verb.finished(state))
+
+
+def _take(verb: Verb[S], step: Step[S], state: S, watch: Watch) -> S:
+    watch(verb.name, step.name, Moment.BEGIN)
+    state = step.do(state)
+    watch(verb.name, step.name, Moment.END)
+    return state
 
 
 def _give_up(verb: Verb[S], reached: int, state: S, journal: Journal[S]) -> None:
-    if not _can_go_back(verb, reached) or not _undo(verb, reached, state):
+    """Of a verb that resumes, each step is written down again before it is undone: who finds it
+    half undone resumes from there."""
+    back = journal if verb.resumes else None
+    if not _undo(verb, reached, state, back):
         return
     try:
         journal.close(state, verb.undone(state))
@@ -138,11 +168,14 @@ def _close(journal: Journal[S], state: S, remains: S | None) -> S | None:
     return remains
 
 
-def _undo(verb: Verb[S], last: int, state: S) -> bool:
+def _undo(verb: Verb[S], last: int, state: S, journal: Journal[S] | None = None) -> bool:
     """Undo the steps up to ``last``, latest first; False if one of them could not be. Those before
     it stay: a disk is not removed under a server that could not be stopped."""
-    for step in reversed(verb.steps[: last + 1]):
+    for index in range(last, -1, -1):
+        step = verb.steps[index]
         try:
+            if journal and index < last:
+                journal.enter(state, verb.name, step.name)
             if step.undo:
                 step.undo(state)
         except (MillpondError, OSError) as error:
