@@ -26,7 +26,7 @@ from millpond.model.image import Image
 from millpond.model.names import ImageId
 from millpond.model.transfer import Patience
 from tests.support.guests import MicroGuest
-from tests.support.image_files import MiB, converted, raw_file
+from tests.support.image_files import MiB, converted, iso_file, raw_file
 from tests.support.millpond import Millpond
 from tests.support.openstack.glance import Glance
 
@@ -66,8 +66,8 @@ Upload = Callable[..., str]
 def upload(glance: Glance, workdir: Path) -> Iterator[Upload]:
     made: list[str] = []
 
-    def upload(path: Path, disk_format: str, **properties: str) -> str:
-        image = glance.upload(path, disk_format)
+    def upload(path: Path, disk_format: str, container: str = "bare", **properties: str) -> str:
+        image = glance.upload(path, disk_format, container=container)
         if properties:
             glance.api.update_image(image.id, **properties)
         made.append(image.id)
@@ -105,6 +105,40 @@ def test_an_image_is_described_and_received(
     [location] = source.locations(image)
     assert location.startswith("file://")
     assert source.local_file(image) is None
+
+
+@pytest.mark.parametrize(
+    ("disk_format", "qemu_format", "container"),
+    [("ploop", "parallels", "bare"), ("qcow2", "qcow2", "ami"), ("vhdx", "vhdx", "ami")],
+)
+def test_what_glance_does_not_look_into_is_looked_into(
+    source: Source,
+    glance: Glance,
+    upload: Upload,
+    disk: Path,
+    workdir: Path,
+    disk_format: str,
+    qemu_format: str,
+    container: str,
+) -> None:
+    path = converted(disk, qemu_format)
+    id = upload(path, disk_format, container)
+    assert glance.api.get_image(id).virtual_size is None
+    image = source.describe(ImageId(id))
+    assert image.virtual_size == source.get(path.name).virtual_size == 4 * MiB
+    assert received(source, image, workdir / "received") == path.read_bytes()
+
+
+def test_a_hybrid_iso_is_as_large_as_its_file(
+    source: Source, glance: Glance, upload: Upload, workdir: Path
+) -> None:
+    disc = iso_file(workdir)
+    with disc.open("ab") as file:
+        file.write(bytes(MiB))
+    id = upload(disc, "iso")
+    stated = glance.api.get_image(id).virtual_size
+    image = source.describe(ImageId(id))
+    assert stated < image.virtual_size == disc.stat().st_size
 
 
 def test_an_image_is_found_by_name_id_and_prefix(
@@ -203,3 +237,25 @@ def test_a_server_boots_from_an_image_of_glances(
     assert again["disks"][0]["template"] == made["disks"][0]["template"]
     millpond.ok("server", "delete", "web")
     millpond.ok("server", "delete", "other")
+
+
+def test_a_server_boots_from_what_glance_did_not_look_into(
+    glance: Glance, upload: Upload, millpond: Millpond, micro_guest: MicroGuest, workdir: Path
+) -> None:
+    guest = workdir / "micro.raw"
+    guest.write_bytes(micro_guest.path.read_bytes())
+    upload(converted(guest, "parallels").rename(workdir / "micro-ploop"), "ploop")
+    upload(converted(guest, "qcow2").rename(workdir / "micro-ami"), "qcow2", "ami")
+    millpond.configure(
+        "images_type_mapping = ploop:qcow2, qcow2:raw\n"
+        f"[DEFAULT]\nimage_source = glance\n"
+        f"[glance]\nauth_type = none\nendpoint_override = {glance.url}"
+    )
+    for name in ("micro-ploop", "micro-ami"):
+        size = millpond.json("image", "show", name)["virtual_size"]
+        made = millpond.json("server", "create", name, "--image", name, "--memory", "32M")
+        assert made["disks"][0]["size"] == size
+        assert micro_guest.marker in millpond.wait_for_console(made["id"], "READY")
+        millpond.fails("server", "create", "small", "--image", name, "--disk", "512B")
+        assert [each["name"] for each in millpond.json("server", "list")] == [name]
+        millpond.ok("server", "delete", name)

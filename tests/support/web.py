@@ -25,6 +25,8 @@ class Answer:
     etag: str | None = '"one"'
     modified: str | None = None
     ranges: bool = True
+    range_status: int | None = None
+    """Of the answer to any request for a range, and nothing else."""
     content: bytes | None = None
     """Instead of the page's."""
     truncate: int | None = None
@@ -119,8 +121,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(answer, content)
 
     def _answer(self, answer: Answer, content: bytes) -> None:
-        if answer.redirect or answer.status != 200:
-            self.send_response(302 if answer.redirect else answer.status)
+        status = (self.headers["Range"] and answer.range_status) or answer.status
+        if answer.redirect or status != 200:
+            self.send_response(302 if answer.redirect else status)
             if answer.redirect:
                 self.send_header("Location", answer.redirect)
             self.send_header("Content-Length", "0")
@@ -129,19 +132,20 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(answer, self._head(answer, content))
 
     def _head(self, answer: Answer, content: bytes) -> bytes:
-        asked = re.fullmatch(r"bytes=(\d+)-", self.headers["Range"] or "")
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers["Range"] or "")
         version = answer.etag or answer.modified
-        wants = self.headers["If-Range"] in (None, version)
-        start = int(asked[1]) if asked and wants and answer.ranges else 0
-        self.send_response(206 if start else 200)
-        if start and not answer.range_lie:
-            last = len(content) - 1
+        if self.headers["If-Range"] not in (None, version) or not answer.ranges:
+            asked = None
+        start, last = int(asked[1]) if asked else 0, len(content) - 1
+        last = min(last, int((asked and asked[2]) or last))
+        self.send_response(206 if asked else 200)
+        if asked and not answer.range_lie:
             self.send_header("Content-Range", f"bytes {start}-{last}/{len(content)}")
         versions = (("ETag", answer.etag), ("Last-Modified", answer.modified))
         for name, value in (*versions, *answer.headers):
             if value:
                 self.send_header(name, value)
-        body = content if answer.range_lie else content[start:]
+        body = content if answer.range_lie else content[start : last + 1]
         length = ("Transfer-Encoding", "chunked")
         self.send_header(*(length if answer.chunked else ("Content-Length", str(len(body)))))
         self.end_headers()

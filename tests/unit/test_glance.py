@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from millpond.compute.disks import root_size
 from millpond.errors import (
     FetchFailed,
     FetchForbidden,
@@ -19,10 +21,12 @@ from millpond.errors import (
 from millpond.images.glance import Glance
 from millpond.images.receive import receive
 from millpond.model.cloud import CloudAccess
+from millpond.model.flavor import Flavor
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId
 from millpond.model.transfer import Patience
+from millpond.templates.downloading import refuse_larger_disk
 from tests.support.glance_pages import (
     FILE,
     ID,
@@ -30,7 +34,14 @@ from tests.support.glance_pages import (
     offer_description,
     offer_versions,
 )
-from tests.support.image_files import MiB, raw_file
+from tests.support.image_files import (
+    MiB,
+    converted,
+    iso_file,
+    qemu_img,
+    raw_file,
+    virtual_size,
+)
 from tests.support.keystone_pages import AUTH, TOKENS, offer_keystone
 from tests.support.loopback import ADDRESS
 from tests.support.web import Answer, Web, serving
@@ -197,13 +208,113 @@ def test_a_raw_image_is_as_large_as_its_file(web: Web, source: Glance, content: 
     assert source.describe(ImageId(ID)).virtual_size == len(content)
 
 
+# How large a disk an image holds that Glance has not looked into
+
+WAYS = {
+    "ranges": Answer(etag=None),
+    "no-ranges": Answer(etag=None, ranges=False),
+    "ranges-are-bad": Answer(etag=None, range_status=400),
+}
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """More than what lies between a server that sends and a client that had enough."""
+    path = tmp_path_factory.mktemp("large") / "disk.raw"
+    path.write_bytes(random.Random(1).randbytes(32 * MiB))
+    return path
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize(
+    ("declared", "qemu_format"),
+    [
+        ("qcow2", "qcow2"),
+        ("vmdk", "vmdk"),
+        ("vdi", "vdi"),
+        ("vhd", "vpc"),
+        ("vhdx", "vhdx"),
+        ("ploop", "parallels"),
+    ],
+)
+def test_the_header_tells_what_glance_does_not(
+    web: Web,
+    source: Glance,
+    large: Path,
+    way: Answer,
+    declared: str,
+    qemu_format: str,
+) -> None:
+    path = converted(large, qemu_format)
+    content = path.read_bytes()
+    said = {"disk_format": declared, "container_format": "ami", "virtual_size": None}
+    offer_description(web, content, **said)
+    offer_content(web, content, usual=way)
+    image = source.describe(ImageId(ID))
+    assert image.virtual_size == virtual_size(path, qemu_format)
+    assert web.sent[FILE] < len(content) * 3 // 4
+    if way.range_status:
+        assert web.seen[-1].range is None
+
+
+def test_the_footer_tells_the_size_of_a_fixed_vhd(
+    web: Web, source: Glance, large: Path, tmp_path: Path
+) -> None:
+    path = converted(large, "vpc", "subformat=fixed")
+    content = path.read_bytes()
+    offer_description(web, content, disk_format="vhd", virtual_size=None)
+    offer_content(web, content)
+    size = virtual_size(path, "vpc")
+    assert source.describe(ImageId(ID)).virtual_size == size
+    assert web.sent[FILE] < MiB
+    offer_content(web, content, usual=WAYS["no-ranges"])
+    image = source.describe(ImageId(ID))
+    assert image.virtual_size == 0
+    assert web.sent[FILE] < len(content) // 2
+    found = receive(source.open(image), tmp_path / "part", image.format, image.name)
+    assert found.virtual_size == size
+    with pytest.raises(ImageRefused, match="known only when all of it has been read") as raised:
+        root_size(image, Flavor())
+    assert raised.value.advice == "state the size of the server's disk"
+    assert root_size(image, Flavor(disk=64 * MiB)) == 64 * MiB
+
+
+def test_what_the_header_names_is_refused_before_it_is_fetched(
+    web: Web, source: Glance, tmp_path: Path
+) -> None:
+    qemu_img("create", "-q", "-f", "raw", tmp_path / "base", "1M")
+    overlay = tmp_path / "overlay"
+    qemu_img("create", "-q", "-f", "qcow2", "-b", tmp_path / "base", "-F", "raw", overlay)
+    offer_description(web, overlay.read_bytes(), disk_format="qcow2", virtual_size=None)
+    offer_content(web, overlay.read_bytes())
+    with pytest.raises(ImageRefused, match="it has a backing file"):
+        source.describe(ImageId(ID))
+
+
+def test_a_list_reads_no_headers(web: Web, source: Glance, content: bytes) -> None:
+    offer_description(web, content, disk_format="qcow2", virtual_size=None)
+    answer = json.loads(web.pages[f"/v2/images/{ID}"].content)
+    web.offer("/v2/images", json.dumps({"images": [answer]}).encode())
+    assert [image.virtual_size for image in source.all()] == [0]
+
+
+def test_a_hybrid_iso_is_as_large_as_its_file(web: Web, source: Glance, tmp_path: Path) -> None:
+    disc = iso_file(tmp_path).read_bytes() + bytes(MiB)
+    stated = len(disc) - MiB
+    offer_description(web, disc, disk_format="iso", virtual_size=stated)
+    offer_content(web, disc)
+    image = source.describe(ImageId(ID))
+    assert image.virtual_size == len(disc)
+    found = receive(source.open(image), tmp_path / "part", image.format, image.name)
+    refuse_larger_disk(image, found.virtual_size)
+
+
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
         ({"disk_format": "luks"}, "its format is 'luks'"),
         ({"disk_format": None}, "its format is None"),
         ({"container_format": "ova"}, "in a container of the format 'ova'"),
-        ({"disk_format": "qcow2", "virtual_size": None}, "does not say how large a disk"),
         ({"os_hash_value": None, "checksum": None}, "states no digest"),
     ],
 )

@@ -92,7 +92,7 @@ def show_image(fleet: Fleet, image: Image, json: bool) -> None:
             ("Id", image.id),
             ("Format", image.format),
             ("Size", f"{format_size(image.size)} ({image.size} bytes)"),
-            ("Disk", f"{format_size(image.virtual_size)} ({image.virtual_size} bytes)"),
+            ("Disk", _disk(image, f" ({image.virtual_size} bytes)")),
             (_ALGORITHMS.get(image.digest_algorithm, image.digest_algorithm), image.digest),
             ("Added", image.created),
             *((f"Property {key}", value) for key, value in sorted(image.properties.items())),
@@ -107,6 +107,10 @@ def _row(image: Image) -> tuple[str, ...]:
         image.name,
         image.format,
         format_size(image.size),
-        format_size(image.virtual_size),
+        _disk(image),
         image.id,
     )
+
+
+def _disk(image: Image, more: str = "") -> str:
+    return f"{format_size(image.virtual_size)}{more}" if image.virtual_size else "unknown"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from millpond.backends.backend import DiskWanted
 from millpond.compute.host import Host
-from millpond.errors import BadOption, DiskTooSmall
+from millpond.errors import BadOption, DiskTooSmall, ImageRefused
 from millpond.images.boot_images import BootImages
 from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, DiskFormat
@@ -171,6 +171,9 @@ def blank(
 
 def root_size(image: Image, flavor: Flavor) -> int:
     asked, needed = flavor.disk, image.virtual_size
+    if not asked and not needed:
+        reason = "how large a disk it holds is known only when all of it has been read"
+        raise ImageRefused(image.name, reason, "state the size of the server's disk")
     if asked and asked < needed:
         name, enough = image.name, enough_for(needed)
         raise DiskTooSmall(format_size(asked), format_size(needed), name, enough)

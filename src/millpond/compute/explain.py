@@ -109,7 +109,7 @@ def _is_free(choice: Choice, outlook: Outlook, is_local: bool) -> bool:
 
 
 def _cost(image: Image, choice: Choice) -> tuple[int, int]:
-    return image.size, _made(choice).most_bytes(image.virtual_size)
+    return image.size, _made(choice).most_bytes(image.virtual_size or image.size)
 
 
 def _goes_to_ceph(choice: Choice) -> bool:

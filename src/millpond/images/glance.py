@@ -3,8 +3,9 @@
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,13 @@ from millpond.errors import (
     ImageRefused,
     MillpondError,
 )
+from millpond.images.inspection import Inspection
 from millpond.images.source import Proof, SignatureCheck, Stream, picked
 from millpond.model.cloud import CloudAccess
 from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import UUID, ImageId
+from millpond.model.sizes import MiB
 from millpond.system import cloud
 from millpond.system.http import Reading, begins_at
 
@@ -34,6 +37,13 @@ LOG = logging.getLogger(__name__)
 # Properties of the disk that the SDK knows by name; those that it does not are apart.
 _KNOWN = re.compile(r"(?:hw|img)_.+|os_(?!hash_|hidden).+|kernel_id|ramdisk_id")
 _CONTAINERS = frozenset({"bare", "ami", "aki", "ari"})
+
+_OF_A_PART = (200, 206, 400, 416)
+"""Answers to a request for a part of an image: where the store gives none, Glance says 400."""
+
+_HEADERS = 16 * MiB
+"""What is read of an image at the most to find out how large a disk it holds. The header of a VHDX
+may end anywhere; programs let it end within 4 MiB. All others end within 64 KiB."""
 
 
 class Glance:
@@ -57,17 +67,17 @@ class Glance:
                 return self.describe(ImageId(name_or_id))
         named = self._list(name=name_or_id) if name_or_id else []
         if len(named) == 1:
-            return _image(named[0])
-        return picked(self.all(), name_or_id)
+            return self._measured(_image(named[0]))
+        return self._measured(picked(self.all(), name_or_id))
 
     def describe(self, id: ImageId) -> Image:
-        return _image(self._answer(id))
+        return self._measured(_image(self._answer(id)))
 
     def open(self, image: Image) -> Stream:
         """An image's bytes never change in Glance, so that parts of them fit together."""
 
         def chunks(offset: int) -> Iterator[bytes]:
-            return self._chunks(image, offset)
+            return self._chunks(image, offset, image.size)
 
         return Stream(
             chunks=chunks,
@@ -117,34 +127,72 @@ class Glance:
             except NotFoundException as error:
                 raise ImageNotFound(id) from error
 
-    def _chunks(self, image: Image, offset: int) -> Iterator[bytes]:
+    def _measured(self, image: Image) -> Image:
+        """With the size of its disk. Glance looks only into images whose container is bare, and
+        does not know ploop."""
+        if image.virtual_size:
+            return image
+
+        def read(offset: int, length: int) -> bytes:
+            return self._piece(image, offset, length)
+
+        try:
+            size = Inspection(image.format, image.name).measure(read, image.size, _HEADERS)
+        except CannotResume as error:  # it is told when all of it has arrived
+            LOG.debug("the size of the disk in image %s is not known yet: %s", image.id, error)
+            return image
+        return replace(image, virtual_size=size)
+
+    def _piece(self, image: Image, offset: int, length: int) -> bytes:
+        """Some of its bytes. A store may give only all of them: then these are read from the first
+        one on, as far as headers go."""
+        end = offset + length
+        try:
+            return _first(length, self._chunks(image, offset, end))
+        except CannotResume:
+            if end > _HEADERS:
+                raise
+        return _first(end, self._chunks(image, 0, image.size))[offset:]
+
+    def _chunks(self, image: Image, offset: int, end: int) -> Generator[bytes]:
         what = f"image {image.id} of Glance"
         reading = self._reading(what)
+        is_part = (offset, end) != (0, image.size)
+        last = end - 1 if end < image.size else ""
         with self._explained(what), reading.explained():
             response = self._api.get(
                 f"/images/{image.id}/file",
                 headers={"Accept-Encoding": "identity"}
-                | ({"Range": f"bytes={offset}-"} if offset else {}),
+                | ({"Range": f"bytes={offset}-{last}"} if is_part else {}),
                 stream=True,
                 timeout=reading.timeout,
                 connect_retries=0,  # who receives tries again
                 status_code_retries=0,
             )
             with closing(response):
-                if offset and response.status_code in (200, 206, 416):
+                if is_part and response.status_code in _OF_A_PART:
                     if not begins_at(response, offset):
-                        raise CannotResume(what, "it cannot be gone on with where it stopped")
+                        raise CannotResume(what, "its store gives no part of it")
                 elif response.status_code != 200:
                     if response.status_code == 404:
                         self._answer(image.id)  # gone altogether, or only its bytes?
                     raise reading.refusal(response.status_code)
-                yield from reading.body(response, offset, image.size)
+                yield from reading.body(response, offset, end)
 
     def _reading(self, what: str) -> Reading:
         return Reading(shown=what, patience=self._access.patience)
 
     def _explained(self, what: str) -> AbstractContextManager[None]:
         return cloud.explained(self._reading(what), "Glance")
+
+
+def _first(length: int, chunks: Generator[bytes]) -> bytes:
+    """So many bytes, and no more are waited for."""
+    found = bytearray()
+    with closing(chunks):
+        while len(found) < length and (chunk := next(chunks, b"")):
+            found += chunk
+    return bytes(found[:length])
 
 
 def _image(answer: Answer) -> Image:
@@ -158,7 +206,7 @@ def _image(answer: Answer) -> Image:
         name=name,
         format=format,
         size=answer.size,
-        virtual_size=_virtual_size(answer, format, name),
+        virtual_size=_virtual_size(answer, format),
         digest=digest,
         digest_algorithm=algorithm,
         created=str(answer.created_at),
@@ -184,15 +232,10 @@ def _digest(answer: Answer, name: str) -> tuple[str, str]:
     raise ImageRefused(name, "Glance states no digest of it", "upload it again")
 
 
-def _virtual_size(answer: Answer, format: ImageFormat, name: str) -> int:
-    if answer.virtual_size:
-        return int(answer.virtual_size)
-    if format.content is DiskFormat.RAW:
-        return int(answer.size)
-    reason = "Glance does not say how large a disk it holds"
-    raise ImageRefused(
-        name, reason, "upload it again to a Glance that looks into images, or as raw"
-    )
+def _virtual_size(answer: Answer, format: ImageFormat) -> int:
+    """0 where Glance does not say it. What it says of an ISO is the size of its file system;
+    there may be partitions behind that."""
+    return int((answer.size if format.content is DiskFormat.RAW else answer.virtual_size) or 0)
 
 
 def _properties(answer: Mapping[str, Any]) -> dict[str, str]:

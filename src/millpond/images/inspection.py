@@ -99,15 +99,32 @@ class Inspection:
 
     def look_at(self, read: Read, size: int) -> Finding:
         """All of it, of an image that is not taken but linked: only what must be seen is read."""
-        while not self._is_settled and self._size < size:
-            chunk = read(self._size, min(HEAD, size - self._size))
-            self._refuse_if(() if chunk else (CUT_OFF,))
-            self.eat(chunk)
-        self._last_sector = read(max(0, size - SECTOR), min(SECTOR, size))
-        self._size = size
-        finding = self.finish(size)
+        self._look_at_header(read, size)
+        finding = self._look_at_end(read, size)
         self.look_through(read)
         return finding
+
+    def measure(self, read: Read, size: int, most: int) -> int:
+        """The size of the disk, from the header, or a footer in its place, alone; 0 if the header
+        does not end within ``most`` bytes. The image is not proven by it."""
+        self._look_at_header(read, min(size, most))
+        if not self._is_settled and most < size:
+            return 0
+        if self._is_settled and self._has_header:
+            return self._finding.virtual_size
+        return self._look_at_end(read, size).virtual_size
+
+    def _look_at_header(self, read: Read, end: int) -> None:
+        """In few pieces, each longer than all before: a read may be a request, or a process."""
+        while not self._is_settled and self._size < end:
+            chunk = read(self._size, min(max(HEAD, 7 * self._size), end - self._size))
+            self._refuse_if(() if chunk else (CUT_OFF,))
+            self.eat(chunk)
+
+    def _look_at_end(self, read: Read, size: int) -> Finding:
+        self._last_sector = read(max(0, size - SECTOR), min(SECTOR, size))
+        self._size = size
+        return self.finish(size)
 
     def finish(self, size: int) -> Finding:
         """The image has ended and should have had this size."""
@@ -122,9 +139,7 @@ class Inspection:
             self._settle()
         self._refuse_if(self._objections_to_end())
         self._refuse_if(self._objections_to_virtual_size())
-        unit = SECTOR if self._declared.can_be_a_disk else 1
-        whole = -(-self._virtual_size // unit) * unit
-        return Finding(format=self._declared.content, virtual_size=whole)
+        return self._finding
 
     def look_through(self, read: Read) -> None:
         """The second look, at the complete image: is every place in it that its tables name?"""
@@ -185,6 +200,12 @@ class Inspection:
             raise self._refused(_explained(failed)) from failed
         except PARSER_ERRORS as error:
             raise self._refused(DAMAGED) from error
+
+    @property
+    def _finding(self) -> Finding:
+        unit = SECTOR if self._declared.can_be_a_disk else 1
+        whole = -(-self._virtual_size // unit) * unit
+        return Finding(format=self._declared.content, virtual_size=whole)
 
     @property
     def _virtual_size(self) -> int:

@@ -19,6 +19,8 @@ class Image:
     format: ImageFormat
     size: int
     virtual_size: int
+    """0 if its source does not say it. Of one image by its name or id that is so only where all of
+    its bytes are needed to tell."""
     digest: str
     """Of the image's bytes, in hexadecimal."""
     created: str

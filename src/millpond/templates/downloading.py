@@ -14,7 +14,7 @@ from millpond.images.receive import receive
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import template_name
-from millpond.model.sizes import format_size
+from millpond.model.sizes import format_size, whole_sectors
 from millpond.model.template import Prepared, Template
 from millpond.records.journal import Step, Verb
 from millpond.system import files, qemu_img
@@ -132,9 +132,10 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
         told = image.size // 2 if self._store.shelf.uploads else image.size
         progress = files.scaled(wanted.progress, image.size, told)
         received = receive(self._images.open(image), part, image.format, image.name, progress)
-        refuse_another_size(image, received.virtual_size)
+        refuse_larger_disk(image, received.virtual_size)
         how = Prepared.COPY if self._images.local_file(image) else Prepared.DOWNLOAD
-        return replace(wanted, prepared=how, digest=received.digest, told=told)
+        image = replace(image, virtual_size=received.virtual_size)
+        return replace(wanted, image=image, prepared=how, digest=received.digest, told=told)
 
     def _convert(self, wanted: ImagePreparation) -> ImagePreparation:
         if not wanted.converts:
@@ -158,8 +159,10 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
         return files.explaining_lack_of_space(where, place, format_size(needed))
 
 
-def refuse_another_size(image: Image, size: int) -> None:
-    if size != image.virtual_size:
+def refuse_larger_disk(image: Image, size: int) -> None:
+    """Than its source says, if it does: disks were planned by that. Of a VHD it may be smaller,
+    whose size is counted in two ways."""
+    if image.virtual_size and size > whole_sectors(image.virtual_size):
         found, said = format_size(size), format_size(image.virtual_size)
         reason = f"it holds a disk of {found}, and its source says {said}"
         raise ImageRefused(image.name, reason, "upload it to its source again")

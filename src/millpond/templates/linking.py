@@ -18,7 +18,7 @@ from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed, nothing
 from millpond.system import qemu_img
 from millpond.system.files import Progress, silent
-from millpond.templates.downloading import DownloadingTemplateImagehandler, refuse_another_size
+from millpond.templates.downloading import DownloadingTemplateImagehandler, refuse_larger_disk
 from millpond.templates.handler import Outlook, Workshop
 from millpond.templates.places import Place, Places
 from millpond.templates.publication import WorkspaceJournal
@@ -206,7 +206,7 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
             return qemu_img.read(layer, offset, length, window)
 
         finding = Inspection(image.format, image.name).look_at(read, image.size)
-        refuse_another_size(image, finding.virtual_size)
+        refuse_larger_disk(image, finding.virtual_size)
 
     def _record(self, wanted: Linking) -> None:
         self._store.put(wanted.described(self._store.pool.name))

@@ -73,10 +73,12 @@ class Glance(Api):
         """Where the store FILES keeps its images, each under its id."""
         return self._make_directory("images")
 
-    def upload(self, path: Path, disk_format: str, store: str = FILES) -> Image:
+    def upload(
+        self, path: Path, disk_format: str, store: str = FILES, container: str = "bare"
+    ) -> Image:
         """A new image, named after the file."""
         made = self.api.create_image(
-            path.name, disk_format=disk_format, container_format="bare", allow_duplicates=True
+            path.name, disk_format=disk_format, container_format=container, allow_duplicates=True
         )
         return self.fill(made, path, store)
 
