@@ -1,6 +1,7 @@
 """What our driver does that Nova's own does not, on the real cloud."""
 
 import hashlib
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from tests.nova.conftest import Offer
 from tests.nova.domains import BASES, DISKS, chain, disks, volumes
+from tests.support.guests import MicroGuest
 from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.openstack.cloud import Cloud
 from tests.support.openstack.deployment import NOVA, Deployment
@@ -205,3 +207,38 @@ def test_a_host_that_ran_novas_own_driver_goes_on_with_what_that_has_left(
     assert status == 0
     mended = [each["what"] for each in found if each["level"] == "mended"]
     assert len(mended) == len(names), mended  # libvirt gave them to QEMU's user
+
+
+@pytest.mark.full
+def test_what_glance_did_not_look_into_boots_and_comes_back(
+    cloud: Cloud,
+    user: CloudUser,
+    offer: Offer,
+    millpond_driver: Deployment,
+    micro_guest: MicroGuest,
+    tmp_path: Path,
+) -> None:
+    """Images of an AMI's server are qcow2 in a container ami, whose size Glance does not state."""
+    millpond_driver.start("qcow2:qcow2, raw:raw, ploop:raw")
+    try:
+        ploop = tmp_path / "micro.ploop"
+        words = ("qemu-img", "convert", "-f", "raw", "-O", "parallels", micro_guest.path, ploop)
+        subprocess.run(words, check=True)
+        user.await_console(user.create(cloud.offer_image(ploop, "ploop"), offer.flavor), "READY")
+
+        ami = cloud.offer_image(micro_guest.path, "ami", container="ami")
+        server = user.create(ami, offer.flavor)
+        user.await_console(server, "BOOTS 0001")
+        image = user.snapshot(server)
+        made = cloud.glance.api.get_image(image.id)
+        assert (made.container_format, made.disk_format, made.virtual_size) == (
+            "ami",
+            "qcow2",
+            None,
+        )
+        user.await_console(user.create(image.id, offer.flavor), "BOOTS 0002")
+        user.shelve(server)
+        user.unshelve(server)
+        user.await_console(server, "BOOTS 0002")
+    finally:
+        millpond_driver.start()

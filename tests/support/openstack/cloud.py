@@ -95,9 +95,11 @@ class Cloud(Running):
         """One for all: each keeps connections to the services open."""
         return self.keystone.admin()
 
-    def offer_image(self, path: Path, disk_format: str, store: str = FILES) -> str:
+    def offer_image(
+        self, path: Path, disk_format: str, store: str = FILES, container: str = "bare"
+    ) -> str:
         """The id of an image that every user may take."""
-        image = self.glance.upload(path, disk_format, store)
+        image = self.glance.upload(path, disk_format, store, container)
         self.glance.api.update_image(image, visibility="public")
         return str(image.id)
 

@@ -73,6 +73,17 @@ class CloudUser:
         self._compute.unrescue_server(server)
         self.wait(server, "ACTIVE")
 
+    def shelve(self, server: Server) -> None:
+        self._compute.shelve_server(server)
+        self.wait(server, "SHELVED_OFFLOADED")
+
+    def unshelve(self, server: Server) -> None:
+        self.begin_to_unshelve(server)
+        self.wait(server, "ACTIVE")
+
+    def begin_to_unshelve(self, server: Server) -> None:
+        self._compute.unshelve_server(server)
+
     def snapshot(self, server: Server) -> Image:
         before = self.look(server).status
         image = self._compute.create_server_image(server, "roach", wait=True, timeout=_SECONDS)
