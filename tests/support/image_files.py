@@ -93,6 +93,28 @@ def with_footer(vmdk: bytes) -> bytes:
     return bytes(header) + vmdk[SECTOR:] + footer_marker + vmdk[:SECTOR] + end_of_stream
 
 
+VHDX_HEADERS = (64 * KiB, 128 * KiB)
+
+
+def with_vhdx_checksums(content: bytes) -> bytes:
+    """Of both headers and both tables of regions, right again after a change."""
+    sealed = bytearray(content)
+    blocks = [(each, 4 * KiB) for each in VHDX_HEADERS]
+    for start, length in (*blocks, (192 * KiB, 64 * KiB), (256 * KiB, 64 * KiB)):
+        struct.pack_into("<I", sealed, start + 4, 0)
+        struct.pack_into("<I", sealed, start + 4, _crc32c(sealed[start : start + length]))
+    return bytes(sealed)
+
+
+def _crc32c(content: bytes) -> int:
+    found = 0xFFFF_FFFF
+    for byte in content:
+        found ^= byte
+        for _ in range(8):
+            found = found >> 1 ^ (0x82F6_3B78 if found & 1 else 0)
+    return found ^ 0xFFFF_FFFF
+
+
 def boot_sector(partitions: bool = True) -> bytes:
     """A PC's boot sector, with one partition or none."""
     sector = bytearray(SECTOR)

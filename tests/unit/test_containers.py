@@ -6,18 +6,22 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from millpond.images import qcow2, vdi, vhd, vhdx, vmdk
-from millpond.images.container import CUT_OFF, DAMAGED, Container, Objection
+from millpond.images.container import CUT_OFF, DAMAGED, NOT_CLOSED, Container, Objection
 from millpond.images.inspection import HEAD
 from millpond.model.formats import ImageFormat
 from tests.support.image_files import (
+    VHDX_HEADERS,
     KiB,
     MiB,
     converted,
     image_of_each_format,
     raw_file,
     virtual_size,
+    with_vhdx_checksums,
 )
 
 Images = Mapping[ImageFormat, bytes]
@@ -29,7 +33,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Images:
     return {format: path.read_bytes() for format, path in made}
 
 
-def changed(image: bytes, offset: int, layout: str, *values: int) -> bytes:
+def changed(image: bytes, offset: int, layout: str, *values: object) -> bytes:
     content = bytearray(image)
     struct.pack_into(layout, content, offset, *values)
     return bytes(content)
@@ -57,6 +61,44 @@ def first_l2_entry(image: bytes) -> int:
     (l1,) = struct.unpack_from(">Q", image, 40)
     (l2,) = struct.unpack_from(">Q", image, l1)
     return int(l2 & 0x00FF_FFFF_FFFF_FE00)
+
+
+def claims(entry: int, cluster_bits: int) -> int:
+    """Where the cluster of an L2 entry begins, entry by entry."""
+    if entry & COMPRESSED:
+        return int(entry & (1 << (62 - (cluster_bits - 8))) - 1)
+    return 0 if entry & 1 else entry & 0x00FF_FFFF_FFFF_FE00
+
+
+@given(
+    cluster_bits=st.sampled_from([9, 12, 16]),
+    entries=st.dictionaries(
+        st.integers(0, 63),
+        st.tuples(st.integers(0, 2**44), st.sampled_from([0, 1, 1 << 62, 1 << 63, 3 << 62])),
+    ),
+    size=st.integers(2**20, 2**44),
+)
+@settings(deadline=None)
+def test_every_cluster_of_a_qcow2_table_counts(
+    cluster_bits: int, entries: dict[int, tuple[int, int]], size: int
+) -> None:
+    """All entries of a table are looked at at once: the same comes of it as one by one."""
+    cluster = 1 << cluster_bits
+    head = struct.pack(
+        ">4sIQIIQIIQQIIQ", b"QFI\xfb", 2, 0, 0, cluster_bits, size, 0, 1, cluster, 0, 0, 0, 0
+    )
+    table = [0] * (cluster // 8)
+    for place, (offset, flags) in entries.items():
+        table[place] = offset | flags
+    first = struct.pack(">Q", 2 * cluster)
+    content = head.ljust(cluster, b"\0") + first.ljust(cluster, b"\0")
+    content += struct.pack(f">{len(table)}Q", *table)
+
+    def read(offset: int, length: int) -> bytes:
+        return content[offset : offset + length]
+
+    beyond = any(claims(each, cluster_bits) >= size for each in table)
+    assert list(islice(qcow2.flaws(read, size), 1)) == [CUT_OFF] * beyond
 
 
 @pytest.mark.parametrize(
@@ -260,11 +302,76 @@ def test_a_vhdx_that_lacks_something_is_damaged(images: Images, id: str) -> None
     image = images[ImageFormat.VHDX]
 
     assert flaws(vhdx, image) == []
-    assert flaws(vhdx, changed(image, region(image, id), "<Q", 0)) == [DAMAGED]
+    without = changed(image, region(image, id), "<Q", 0)
+    assert flaws(vhdx, with_vhdx_checksums(without)) == [DAMAGED]
 
 
 @pytest.mark.parametrize("id", [BLOCKS, METADATA])
 def test_a_region_of_a_vhdx_beyond_its_end_is_cut_off(images: Images, id: str) -> None:
     image = images[ImageFormat.VHDX]
 
-    assert flaws(vhdx, changed(image, region(image, id) + 16, "<Q", 2**62)) == [CUT_OFF]
+    beyond = changed(image, region(image, id) + 16, "<Q", 2**62)
+    assert flaws(vhdx, with_vhdx_checksums(beyond)) == [CUT_OFF]
+
+
+def newer_and_older(image: bytes) -> tuple[int, int]:
+    """Where a VHDX has its two headers."""
+    one, other = VHDX_HEADERS
+    sequences = [struct.unpack_from("<Q", image, each + 8)[0] for each in (one, other)]
+    return (one, other) if sequences[0] > sequences[1] else (other, one)
+
+
+def test_the_sound_header_of_a_vhdx_counts(images: Images, tmp_path: Path) -> None:
+    """A log is named by the newer one, whose checksum is wrong: QEMU passes it over, too."""
+    image = images[ImageFormat.VHDX]
+    newer, older = newer_and_older(image)
+    with_log = changed(image, newer + 48, "<QQ", 1, 1)
+
+    assert flaws(vhdx, with_log) == []
+    assert flaws(vhdx, with_vhdx_checksums(with_log)) == [NOT_CLOSED]
+    assert flaws(vhdx, changed(with_log, older + 48, "<QQ", 1, 1)) == [DAMAGED]
+    (tmp_path / "with-log").write_bytes(with_log)
+    assert virtual_size(tmp_path / "with-log", "vhdx") == 4 * MiB
+
+
+@pytest.mark.parametrize(
+    ("offset", "layout", "values"),
+    [
+        (192 * KiB, "<4s", (b"none",)),
+        (192 * KiB + 8, "<I", (2048,)),
+        *((each + 66, "<H", (2,)) for each in VHDX_HEADERS),
+    ],
+    ids=["signature", "count", "first-version", "second-version"],
+)
+def test_what_qemu_refuses_of_a_vhdx_is_refused(
+    images: Images, offset: int, layout: str, values: tuple[object, ...], tmp_path: Path
+) -> None:
+    image = images[ImageFormat.VHDX]
+    newer, older = newer_and_older(image)
+    if offset in range(newer, newer + KiB):  # then the other one must not count, either
+        image = changed(image, older, "<4s", b"none")
+    if offset in range(older, older + KiB):
+        image = changed(image, newer, "<4s", b"none")
+    content = bytearray(image)
+    struct.pack_into(layout, content, offset, *values)
+    path = tmp_path / "changed.vhdx"
+    path.write_bytes(with_vhdx_checksums(content))
+
+    assert flaws(vhdx, path.read_bytes()) == [DAMAGED]
+    with pytest.raises(AssertionError):
+        virtual_size(path, "vhdx")
+
+
+def test_headers_of_a_vhdx_of_one_age_must_be_the_same(images: Images) -> None:
+    image = images[ImageFormat.VHDX]
+    one, other = VHDX_HEADERS
+    content = bytearray(image)
+    content[other : other + 4 * KiB] = content[one : one + 4 * KiB]
+    assert flaws(vhdx, bytes(content)) == []
+    content[other + 16] ^= 1
+    assert flaws(vhdx, with_vhdx_checksums(content)) == [DAMAGED]
+
+
+def test_a_vhdx_with_a_wrong_checksum_of_its_regions_is_damaged(images: Images) -> None:
+    image = images[ImageFormat.VHDX]
+    assert flaws(vhdx, changed(image, 250 * KiB, "<I", 1)) == [DAMAGED]

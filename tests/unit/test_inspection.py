@@ -477,6 +477,22 @@ def test_a_vhdx_without_its_metadata_is_cut_off_in_its_header(images: Images) ->
     assert "in the middle of its header" in str(refusal(content, ImageFormat.VHDX))
 
 
+def test_an_image_of_nothing_but_tables_is_refused() -> None:
+    """64 TiB of a disk, and tables that would take an hour to look through."""
+    cluster, tables = 2 * MiB, 1024
+    head = struct.pack(
+        ">4sIQIIQIIQQIIQ", b"QFI\xfb", 2, 0, 0, 21, LARGEST, 0, tables, cluster, 0, 0, 0, 0
+    )
+    first = struct.pack(f">{tables}Q", *((2 + each) * cluster for each in range(tables)))
+    content = head.ljust(cluster, b"\0") + first.ljust(cluster, b"\0")
+
+    def read(offset: int, length: int) -> bytes:
+        return content[offset : offset + length] or bytes(length)
+
+    with pytest.raises(ImageRefused, match="its tables take more than 1 GiB"):
+        Inspection(ImageFormat.QCOW2, "guest").look_at(read, (2 + tables) * cluster)
+
+
 def test_a_vhdx_whose_size_is_no_number_is_damaged(images: Images) -> None:
     content = bytearray(images[ImageFormat.VHDX])
     entry = content.index(bytes.fromhex("2442a52f1bcd7648b2115dbed83bf4b8"))

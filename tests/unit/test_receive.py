@@ -17,6 +17,7 @@ from millpond.images.receive import Received, receive, receive_file
 from millpond.images.source import Stream
 from millpond.model.formats import ImageFormat
 from tests.support.image_files import (
+    VHDX_HEADERS,
     KiB,
     MiB,
     converted,
@@ -26,6 +27,7 @@ from tests.support.image_files import (
     qemu_img,
     raw_file,
     with_footer,
+    with_vhdx_checksums,
 )
 
 BLOCK = 64 * KiB
@@ -290,8 +292,9 @@ def test_a_vhdx_with_a_parent_is_refused(tmp_path: Path) -> None:
 
 def test_a_vhdx_with_an_unfinished_log_is_refused(tmp_path: Path) -> None:
     path = converted(raw_file(tmp_path), "vhdx", "block_size=1M")
-    for header in (64 * KiB, 128 * KiB):
+    for header in VHDX_HEADERS:
         path = patched(path, header + 48, b"log!" * 4)
+    path.write_bytes(with_vhdx_checksums(path.read_bytes()))
 
     with pytest.raises(ImageRefused, match="not closed properly"):
         receive_file(path, tmp_path / "received", ImageFormat.VHDX, "guest")
@@ -305,9 +308,10 @@ def test_a_table_that_is_shorter_than_it_says_is_damaged(tmp_path: Path) -> None
     id = bytes.fromhex("06a27c8b90479a4bb8fe575f050f886e")
     struct.pack_into("<16sQII", content, regions + 16 + 2 * 32, id, len(content) - 44, 44, 1)
     struct.pack_into("<I", content, regions + 8, 3)
+    sealed = with_vhdx_checksums(content)
 
     with pytest.raises(ImageRefused, match="its header is damaged"):
-        receive(once([bytes(content)]), tmp_path / "received", ImageFormat.VHDX, "guest")
+        receive(once([sealed]), tmp_path / "received", ImageFormat.VHDX, "guest")
 
 
 @given(

@@ -4,10 +4,13 @@ oslo.utils' inspectors recognise these formats and check the worst of each; one 
 adds what they leave out.
 """
 
-import struct
+import sys
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
+
+from millpond.model.sizes import GiB, format_size
 
 SECTOR = 512
 _PIECE = 1024 * 1024
@@ -33,6 +36,15 @@ NOT_CLOSED = Objection(
     "stop what uses it; 'qemu-img check -r all' mends what a crash left",
 )
 
+LARGEST_TABLES = 1 * GiB
+"""Of what the second look reads. The tables of 8 TiB in a qcow2 with its usual clusters are that
+large; those of a hostile image may be all of it, and cost minutes."""
+
+TOO_LARGE_TABLES = Objection(
+    f"its tables take more than {format_size(LARGEST_TABLES)}",
+    "write it again with larger clusters, or as raw, with 'qemu-img convert'",
+)
+
 Read = Callable[[int, int], bytes]
 """The bytes of the image file from an offset, so many."""
 
@@ -54,10 +66,19 @@ def if_cut_off(ends: Iterable[int], size: int) -> Iterator[Objection]:
         yield CUT_OFF
 
 
-def entries(read: Read, offset: int, count: int, layout: str) -> Iterator[int]:
-    """The numbers of a table, which may be longer than what one wants in memory."""
-    entry = struct.Struct(layout)
-    end = offset + count * entry.size
+def pieces(
+    read: Read, offset: int, count: int, width: Literal["I", "Q"], order: str = "little"
+) -> Iterator["array[int]"]:
+    """The numbers of a table, of 32 or 64 bits, which may be longer than what one wants in memory.
+    Raises ValueError where the file ends within one."""
+    end = offset + count * array(width).itemsize
     for start in range(offset, end, _PIECE):
-        for (number,) in entry.iter_unpack(read(start, min(_PIECE, end - start))):
-            yield number
+        numbers = array(width, read(start, min(_PIECE, end - start)))
+        if order != sys.byteorder:
+            numbers.byteswap()
+        yield numbers
+
+
+def largest(read: Read, offset: int, count: int) -> int:
+    """Of a table of 32 bits; 0 of an empty one."""
+    return max((max(each, default=0) for each in pieces(read, offset, count, "I")), default=0)

@@ -13,7 +13,17 @@ from oslo_utils.imageutils.format_inspector import ALL_FORMATS, FileInspector, S
 
 from millpond.errors import ImageRefused
 from millpond.images import parallels, qcow2, vdi, vhd, vhdx, vmdk
-from millpond.images.container import AGAIN, CUT_OFF, DAMAGED, SECTOR, Container, Objection, Read
+from millpond.images.container import (
+    AGAIN,
+    CUT_OFF,
+    DAMAGED,
+    LARGEST_TABLES,
+    SECTOR,
+    TOO_LARGE_TABLES,
+    Container,
+    Objection,
+    Read,
+)
 from millpond.images.recognition import (
     PACKED_FOR_LINUX,
     PARSER_ERRORS,
@@ -146,9 +156,17 @@ class Inspection:
         container = _CONTAINERS.get(self._declared.content)
         if container is None:
             return
+        left = LARGEST_TABLES
+
+        def read_some(offset: int, length: int) -> bytes:
+            nonlocal left
+            left -= length
+            self._refuse_if((TOO_LARGE_TABLES,) if left < 0 else ())
+            return read(offset, length)
+
         try:
-            self._refuse_if(container.flaws(read, self._size))
-        except struct.error as error:  # a table ends before it should
+            self._refuse_if(container.flaws(read_some, self._size))
+        except (struct.error, ValueError) as error:  # a table ends before it should
             raise self._refused(DAMAGED) from error
 
     def _see(self, piece: bytes) -> None:

@@ -14,8 +14,8 @@ from millpond.images.container import (
     SECTOR,
     Objection,
     Read,
-    entries,
     if_cut_off,
+    largest,
 )
 
 OTHER_VERSION = Objection(
@@ -85,7 +85,7 @@ def flaws(read: Read, size: int) -> Iterator[Objection]:
 def _ends(read: Read) -> Iterator[int]:
     header = _header(read(0, _HEADER.size))
     yield _HEADER.size + header.blocks * 4
-    last = max(entries(read, _HEADER.size, header.blocks, "<I"), default=0)
+    last = largest(read, _HEADER.size, header.blocks)
     if last:  # 0: no block was ever written
         yield last * header.unit + header.block_sectors * SECTOR
 

@@ -1,10 +1,18 @@
 """qcow2, beyond what oslo.utils checks (docs/interop/qcow2.txt in QEMU describes the format)."""
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from millpond.images.container import DAMAGED, NOT_CLOSED, Objection, Read, entries, if_cut_off
+from millpond.images.container import (
+    CUT_OFF,
+    DAMAGED,
+    NOT_CLOSED,
+    Objection,
+    Read,
+    if_cut_off,
+    pieces,
+)
 
 _ALONE = "make an image that stands alone: qemu-img convert -O qcow2"
 BACKING_FILE = Objection("it has a backing file", _ALONE)
@@ -33,8 +41,7 @@ _CLUSTER_BITS = range(9, 22)  # 512 bytes to 2 MiB
 _MAX_L1_SIZE = 32 * 1024 * 1024  # QEMU's own limit, in bytes
 
 _OFFSET = 0x00FF_FFFF_FFFF_FE00  # bits 9 to 55 of an entry
-_COMPRESSED = 1 << 62
-_READS_AS_ZEROS = 1 << 0
+_COMPRESSED = 62  # the bit that says so; bit 0 says that a cluster reads as zeros
 
 
 class _Header(NamedTuple):
@@ -79,19 +86,18 @@ def _objections_to_features(features: int) -> Iterator[Objection]:
 
 
 def flaws(read: Read, size: int) -> Iterator[Objection]:
-    yield from if_cut_off(_ends(read), size)
-
-
-def _ends(read: Read) -> Iterator[int]:
     """A cluster of data is claimed by its first byte alone, as 'qemu-img check' does: some
     programs leave the last one of a file incomplete."""
     header = _header(read(0, _HEADER.size))
     cluster = 1 << header.cluster_bits
-    yield header.refcounts_offset + header.refcounts_clusters * cluster
-    yield header.l1_offset + header.l1_entries * 8
-    for offset in _tables(read, header):
-        yield offset + cluster
-        yield _last(entries(read, offset, cluster // 8, ">Q"), header.cluster_bits) + 1
+    refcounts_end = header.refcounts_offset + header.refcounts_clusters * cluster
+    yield from if_cut_off((refcounts_end, header.l1_offset + header.l1_entries * 8), size)
+    tables = sorted(_tables(read, header))
+    yield from if_cut_off((offset + cluster for offset in tables), size)
+    lie_within = _limit(header.cluster_bits, size)
+    for offset in tables:
+        if not lie_within(read(offset, cluster)):
+            yield CUT_OFF
 
 
 def _header(head: bytes) -> _Header:
@@ -101,17 +107,41 @@ def _header(head: bytes) -> _Header:
 def _tables(read: Read, header: _Header) -> set[int]:
     """The offsets of the L2 tables, each once, whole clusters only: a hostile L1 table cannot
     make us read more than the file is long."""
-    found = entries(read, header.l1_offset, header.l1_entries, ">Q")
-    return {entry & _OFFSET & -(1 << header.cluster_bits) for entry in found} - {0}
+    found = pieces(read, header.l1_offset, header.l1_entries, "Q", "big")
+    mask = _OFFSET & -(1 << header.cluster_bits)
+    return {entry & mask for entries in found for entry in entries} - {0}
 
 
-def _last(table: Iterator[int], cluster_bits: int) -> int:
-    """Where the last of a table's clusters begins."""
-    compressed_offset = (1 << (62 - (cluster_bits - 8))) - 1
-    last = 0
-    for entry in table:
-        if entry & _COMPRESSED:
-            last = max(last, entry & compressed_offset)
-        elif not entry & _READS_AS_ZEROS:
-            last = max(last, entry & _OFFSET)
-    return last
+def _limit(cluster_bits: int, size: int) -> Callable[[bytes], bool]:
+    """Whether all clusters that an L2 table names begin within a file of this size.
+
+    A hostile image may be nothing but tables. So all entries of one are looked at at once, side by
+    side in one long number, without a loop in Python: that is ten times as fast.
+    """
+    count = (1 << cluster_bits) // 8
+    ones = _side_by_side(count, 1)
+    offsets = _side_by_side(count, _OFFSET)
+    compressed_offsets = _side_by_side(count, (1 << (62 - (cluster_bits - 8))) - 1)
+    not_beyond = ones << 63
+    limits = _side_by_side(count, 1 << 63 | size - 1)
+
+    def lie_within(table: bytes) -> bool:
+        entries = int.from_bytes(table)
+        compressed = _filled(entries >> _COMPRESSED & ones)
+        zeros = _filled(entries & ones)
+        found = entries & offsets & ~(compressed | zeros)
+        found |= entries & compressed & compressed_offsets
+        # Each limit has its highest bit set, so that no difference borrows from the next; the bit
+        # stays where the offset is not larger than the size.
+        return (limits - found) & not_beyond == not_beyond
+
+    return lie_within
+
+
+def _side_by_side(count: int, entry: int) -> int:
+    return int.from_bytes(entry.to_bytes(8) * count)
+
+
+def _filled(ones: int) -> int:
+    """All 64 bits of each entry whose lowest one is set."""
+    return (ones << 64) - ones

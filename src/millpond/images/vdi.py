@@ -4,12 +4,12 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from millpond.images.container import DAMAGED, NEEDS_A_PARENT, Objection, Read, entries, if_cut_off
+from millpond.images.container import DAMAGED, NEEDS_A_PARENT, Objection, Read, if_cut_off, pieces
 
 _HEADER = struct.Struct("<64s4sIIII256sIIIIIIIQIIII16s16s16s16s")
 
-# Where an entry of the block map has no block: never written, and discarded.
-_NO_BLOCK = (0xFFFF_FFFF, 0xFFFF_FFFE)
+# An entry of the block map from here on is no block: discarded (this), or never written.
+_NO_BLOCK = 0xFFFF_FFFE
 _BLOCK = 1024 * 1024  # the only size that QEMU reads
 _NOBODY = bytes(16)
 
@@ -55,16 +55,9 @@ def flaws(read: Read, size: int) -> Iterator[Objection]:
 def _ends(read: Read) -> Iterator[int]:
     header = _header(read(0, _HEADER.size))
     yield header.map_offset + header.blocks * 4
-    last = max(
-        (
-            entry
-            for entry in entries(read, header.map_offset, header.blocks, "<I")
-            if entry not in _NO_BLOCK
-        ),
-        default=None,
-    )
-    if last is not None:
-        yield header.data_offset + (last + 1) * _BLOCK
+    for entries in pieces(read, header.map_offset, header.blocks, "I"):
+        blocks = filter(_NO_BLOCK.__gt__, entries)
+        yield header.data_offset + (max(blocks, default=-1) + 1) * _BLOCK
 
 
 def _header(head: bytes) -> _Header:

@@ -7,6 +7,7 @@ one file are taken. oslo.utils lets a parent pass, and an extent without '/' in 
 import re
 import struct
 from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from millpond.images.container import (
@@ -15,8 +16,9 @@ from millpond.images.container import (
     SECTOR,
     Objection,
     Read,
-    entries,
     if_cut_off,
+    largest,
+    pieces,
 )
 
 _ONE_FILE = "convert it into one file: qemu-img convert -O vmdk -o subformat=streamOptimized"
@@ -104,10 +106,10 @@ def _ends(header: _Header, read: Read) -> Iterator[int]:
     """A grain is claimed by its first byte alone: the last one of a file may be incomplete."""
     count = -(-header.sectors // (header.grain_sectors * header.table_entries))
     yield header.directory * SECTOR + count * 4
-    tables = set(entries(read, header.directory * SECTOR, count, "<I")) - {0}
-    for table in tables:
+    directory = pieces(read, header.directory * SECTOR, count, "I")
+    for table in filter(None, chain.from_iterable(directory)):
         yield table * SECTOR + header.table_entries * 4
-        yield max(entries(read, table * SECTOR, header.table_entries, "<I")) * SECTOR + 1
+        yield largest(read, table * SECTOR, header.table_entries) * SECTOR + 1
 
 
 def _header(head: bytes) -> _Header:
