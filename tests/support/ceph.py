@@ -168,6 +168,18 @@ class Ceph(Running):
         """Run rbd as client.admin and return what it printed; a failing one raises."""
         return self._run("rbd", *words)
 
+    def end_leases(self, pool: str) -> None:
+        """As time does to the locks of processes that died."""
+        for name in self._run("rados", "--pool", pool, "ls").split():
+            if name.startswith("millpond."):
+                self._run("rados", "--pool", pool, "rm", name)
+
+    def lockers(self, pool: str, thing: str, lock: str) -> list[dict[str, str]]:
+        """Who holds an advisory lock on an object."""
+        words = ("--pool", pool, "lock", "info", thing, lock, "--format", "json")
+        found: list[dict[str, str]] = json.loads(self._run("rados", *words))["lockers"]
+        return found
+
     def bytes_written(self) -> int:
         """What clients have had written, to any pool, since the OSD started.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from millpond.backends import own_format
-from millpond.errors import NeedsHostFiles, NoSpace, PoolBusy, VolumeNotFound
+from millpond.errors import NeedsHostFiles, NoSpace, PoolBusy, ToolFailed, VolumeNotFound
 from millpond.images import written
 from millpond.model.layer import FileSource, Layer
 from millpond.model.names import grown_name
@@ -165,11 +165,13 @@ class Rewritten(_OfOneDisk):
     def _rewrite(self, volume: Volume, size: int) -> None:
         path, format = Path(volume.path), self._disk.format
         grown = path.with_name(grown_name(path.name))
+        source = Layer(source=FileSource(path=volume.path), format=format)
         with own_format.room_for(volume, size):
             files.make_like(path, grown)
-            source = Layer(source=FileSource(path=volume.path), format=format)
             own_format.write(grown, format, size, source)
-        qemu_img.compare(path, grown, format)
+        made = Layer(source=FileSource(path=str(grown)), format=format)
+        if not qemu_img.is_same(source, made):
+            raise ToolFailed("qemu-img", f"the larger copy of {volume.name} differs from it")
         os.rename(grown, path)
         files.sync_directory(path.parent)
         self._pool.refresh()

@@ -3,6 +3,7 @@ disk is a clone of it (B19)."""
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -67,14 +68,30 @@ class RbdStorage(LibvirtStorage):
         already is no error."""
         pool = self._pools.named(self._own_pool)
         with self._locks.hold(f"rbd-template:{name}"):
+            self._sweep(pool, name)
+            if aside := self._take_aside(pool, name):
+                _remove(pool, aside)
+                LOG.info("removed template %s from pool %s", name, pool.name)
+
+    def _take_aside(self, pool: Pool, name: str) -> str | None:
+        """A template that nothing was cloned from, under a name of this host's own, so that one
+        whose removal is interrupted is never met under the template's; None if it stays."""
+        aside = self._own_name(name)
+        with rbd.exclusively(_access(pool), name) as lease:
             complete = _image(pool, name, COMPLETE)
             if not rbd.has_snapshot(complete):
-                return
-            if clones := rbd.children(complete):
-                LOG.info("template %s stays in pool %s for %s", name, pool.name, clones)
-                return
-            _remove(pool, name)
-            LOG.info("removed template %s from pool %s", name, pool.name)
+                return None
+            clones = rbd.children(complete)
+            if not clones and rbd.rename(_image(pool, name), aside, lease):
+                if _unprotect(_image(pool, aside, COMPLETE)):
+                    return aside
+                rbd.rename(_image(pool, aside), name, lease)  # a host has cloned it meanwhile
+        LOG.info("template %s stays in pool %s for %s", name, pool.name, clones or "a new clone")
+        return None
+
+    def _own_name(self, template: str) -> str:
+        """One that this host alone uses, and _sweep() knows."""
+        return f"{template}.{self._bringing.owner()}.{os.urandom(4).hex()}"
 
     def bring(self, template: Template) -> None:
         pool = self._pools.named(self._own_pool)
@@ -130,12 +147,7 @@ class RbdStorage(LibvirtStorage):
         if linked.snapshot:
             return linked
         mark = replace(linked, snapshot=COMPLETE)
-        if not rbd.has_snapshot(mark, protected=True):
-            with rbd.exclusively(mark.access, mark.image):
-                if not rbd.has_snapshot(mark):
-                    rbd.create_snapshot(mark)
-                if not rbd.has_snapshot(mark, protected=True):
-                    rbd.protect_snapshot(mark)
+        _mark(mark)
         return mark
 
     def _clone(self, disk: Disk, origin: RbdSource, template: Template) -> None:
@@ -154,7 +166,11 @@ class RbdStorage(LibvirtStorage):
     def _brought(self, pool: Pool, template: Template) -> Volume:
         """The template as an image of this pool, which another host may have brought."""
         if not is_complete(_access(pool), template.volume):
-            self._bring(pool, template)
+            complete = _image(pool, template.volume, COMPLETE)
+            if rbd.has_snapshot(complete):
+                _mark(complete)  # an older version was interrupted when it had unprotected it
+            else:
+                self._bring(pool, template)
         if found := pool.find(template.volume):
             return found
         pool.refresh()
@@ -163,31 +179,41 @@ class RbdStorage(LibvirtStorage):
     def _bring(self, pool: Pool, template: Template) -> None:
         """Under a name of this host's own, so that nobody else touches it; it gets the template's
         name when it is complete, unless another host was quicker."""
-        ours = f"{template.volume}.{self._bringing.owner()}."
-        self._sweep(pool, ours)
-        part = ours + os.urandom(4).hex()
+        self._sweep(pool, template.volume)
+        part = self._own_name(template.volume)
         try:
             with self._source(template) as source:
                 self._import(pool, part, source, template.virtual_size)
-            with rbd.exclusively(_access(pool), template.volume):
-                brought = rbd.rename(_image(pool, part), template.volume)
+            with rbd.exclusively(_access(pool), template.volume) as lease:
+                brought = rbd.rename(_image(pool, part), template.volume, lease)
+            if not brought:
+                self._refuse_another(pool, template.volume, part)
         except BaseException:
-            self._sweep(pool, ours)
+            self._sweep(pool, template.volume)
             raise
         if brought:
             LOG.info("brought template %s into pool %s", template.volume, pool.name)
-            return
-        _remove(pool, part)
-        if not is_complete(_access(pool), template.volume):
-            raise VolumeExists(pool.name, template.volume)
+        else:
+            _remove(pool, part)
 
-    def _sweep(self, pool: Pool, beginning: str) -> None:
+    def _refuse_another(self, pool: Pool, name: str, part: str) -> None:
+        """An image that has the template's name and its content, but not its mark, is what the
+        interrupted removal of an older version left: it is marked again."""
+        if is_complete(_access(pool), name):
+            return
+        found, ours = _image(pool, name), _image(pool, part)
+        is_as_long = rbd.size(found) == rbd.size(ours)
+        if not is_as_long or not qemu_img.is_same(_raw(found), _raw(ours)):
+            raise VolumeExists(pool.name, name)
+        _mark(_image(pool, name, COMPLETE))
+
+    def _sweep(self, pool: Pool, template: str) -> None:
         """What attempts of ours left that failed or died: we hold the lock. Ceph refuses to remove
         what a process that died had open, for half a minute; the next attempt will."""
-        for volume in pool.volumes():
-            if volume.name.startswith(beginning):
-                with suppress(MillpondError):
-                    _remove(pool, volume.name)
+        ours = re.compile(re.escape(f"{template}.{self._bringing.owner()}.") + "[0-9a-f]{8}")
+        for name in filter(ours.fullmatch, rbd.names(_access(pool))):
+            with suppress(MillpondError):
+                _remove(pool, name)
 
     @contextmanager
     def _source(self, template: Template) -> Iterator[Layer]:
@@ -210,7 +236,7 @@ class RbdStorage(LibvirtStorage):
 
     def _import(self, pool: Pool, part: str, source: Layer, size: int) -> None:
         pool.create(VolumeSpec(name=part, format=DiskFormat.RAW, capacity=size))
-        qemu_img.fill(Layer(source=_image(pool, part), format=DiskFormat.RAW), [source])
+        qemu_img.fill(_raw(_image(pool, part)), [source])
         complete = _image(pool, part, COMPLETE)
         rbd.create_snapshot(complete)
         rbd.protect_snapshot(complete)
@@ -220,16 +246,36 @@ def _image(pool: Pool, name: str, snapshot: str = "") -> RbdSource:
     return RbdSource(access=_access(pool), image=name, snapshot=snapshot)
 
 
+def _raw(image: RbdSource) -> Layer:
+    return Layer(source=image, format=DiskFormat.RAW)
+
+
 def _access(pool: Pool) -> CephAccess:
     assert pool.ceph is not None  # only RBD pools are given to this backend
     return pool.ceph
 
 
+def _mark(complete: RbdSource) -> None:
+    """Say of an image that all of its bytes are there; one that has the mark is no error."""
+    if rbd.has_snapshot(complete, protected=True):
+        return
+    with rbd.exclusively(complete.access, complete.image):
+        if not rbd.has_snapshot(complete):
+            rbd.create_snapshot(complete)
+        if not rbd.has_snapshot(complete, protected=True):
+            rbd.protect_snapshot(complete)
+
+
+def _unprotect(complete: RbdSource) -> bool:
+    """False while clones need it; one that is not protected is no error."""
+    is_protected = rbd.has_snapshot(complete, protected=True)
+    return not is_protected or rbd.unprotect_snapshot(complete)
+
+
 def _remove(pool: Pool, name: str) -> None:
     """An image with its mark; one that is not there is no error."""
     complete = _image(pool, name, COMPLETE)
-    if rbd.has_snapshot(complete, protected=True):
-        rbd.unprotect_snapshot(complete)
+    _unprotect(complete)
     rbd.remove_snapshot(complete)
     rbd.remove(_image(pool, name))
     pool.refresh()

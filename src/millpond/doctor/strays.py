@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from millpond.backends.rbd_storage import is_complete
 from millpond.compute.consoles import CONSOLE_LOG
 from millpond.compute.domains import MarkedDomain
 from millpond.doctor.finding import Finding, ok, problem, warning
@@ -60,6 +61,7 @@ def volumes(engine: Engine) -> Iterator[Finding]:
     plan = engine.pool_plan
     named = [each.name for each in plan.all().values() if each != plan.base]
     found = [finding for name in named if (finding := _in_pool(engine, name))]
+    found += [finding for name in named if (finding := _incomplete(engine, name))]
     if finding := _in_base_pool(engine):
         found.append(finding)
     yield from found or [ok("the pools hold nothing but what Millpond's records name")]
@@ -93,6 +95,25 @@ def _in_pool(engine: Engine, name: str) -> Finding | None:
     if strays and pool.capabilities.remote:
         return ok(f"{counted(len(strays), 'volume')} in pool {name!r} may be those of other hosts")
     return _reported(pool.name, strays, _servers(engine)) if strays else None
+
+
+def _incomplete(engine: Engine, name: str) -> Finding | None:
+    """In a cluster an image gets the name of a template when it is complete, and loses that name
+    before it is removed."""
+    try:
+        pool = engine.pools.opened(name)
+    except PoolNotFound:
+        return None
+    access = engine.pool_plan.all()[name].ceph
+    named = [each for each in pool.names() if _BASE.fullmatch(each)] if access else []
+    found = [each for each in named if access and not is_complete(access, each)]
+    if not (access and found):
+        return None
+    return warning(
+        f"{counted(len(found), 'image')} in Ceph pool {access.pool} with the name of a template "
+        f"that is not complete: {some(found)}",
+        f"if nobody else made it, an older version left it: 'rbd rm {access.pool}/{found[0]}'",
+    )
 
 
 def _in_base_pool(engine: Engine) -> Finding | None:

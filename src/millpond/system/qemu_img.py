@@ -45,9 +45,16 @@ def fill(target: Layer, layers: Sequence[Layer]) -> None:
     _run([*words, "--target-image-opts", _stated(_options(layers)), _stated(options)])
 
 
-def compare(one: Path, other: Path, format: DiskFormat) -> None:
-    """Raises ToolFailed unless both hold the same, with nothing but zeros behind the shorter."""
-    _run(["qemu-img", "compare", "-q", "-f", format.qemu, "-F", format.qemu, str(one), str(other)])
+def is_same(one: Layer, other: Layer) -> bool:
+    """Whether both show the same, with nothing but zeros behind the shorter."""
+    words = ["qemu-img", "compare", "-q", "--image-opts"]
+    try:
+        _run([*words, _stated(_options([one])), _stated(_options([other]))])
+    except ToolFailed as error:
+        if error.status != 1:
+            raise
+        return False
+    return True
 
 
 def repair(path: Path, format: DiskFormat) -> None:

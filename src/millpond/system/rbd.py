@@ -6,20 +6,26 @@ key is ever among our words.
 
 import errno
 import json
+import logging
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
-from millpond.errors import Busy, CephUnreachable, ToolFailed
+from millpond.errors import Busy, CephUnreachable, MillpondError, ToolFailed
 from millpond.model.layer import CephAccess, RbdSource
 from millpond.model.sizes import GiB
 from millpond.system.process import Limits, run
 
+LOG = logging.getLogger(__name__)
+
 _SECONDS = "10"
 """Ceph's own patience with a cluster that does not answer is 300 s."""
 _LEASE = 60
-"""Seconds that a lock is held if nobody releases it; what is done in it takes less than one."""
+"""Seconds that a lock is held if nobody releases it; what is done in it takes two or three."""
+_LOCK = "millpond"
 _LIMITS = Limits(memory=4 * GiB)
 """Of addresses: a client has a thread, with its stack and arena, for each OSD that it talks to."""
 
@@ -78,10 +84,16 @@ def clone(origin: RbdSource, new: RbdSource) -> None:
     _rbd(new.access, "clone", origin.name, new.name)
 
 
-def resize(image: RbdSource, size: int) -> None:
-    """Longer or shorter: what lies behind the new end is gone."""
-    words = ("--no-progress", "--allow-shrink", "--size", f"{size}B")
-    _unless(errno.EINVAL, image.access, "resize", *words, image.name)  # it has that size
+def size(image: RbdSource) -> int:
+    return int(_rbd_json(image.access, "info", image.name)["size"])
+
+
+def resize(image: RbdSource, wanted: int) -> None:
+    """Longer or shorter: what lies behind the new end is gone. rbd refuses the size that an image
+    has, and with the same status a size that is invalid."""
+    if size(image) != wanted:
+        words = ("--no-progress", "--allow-shrink", "--size", f"{wanted}B")
+        _rbd(image.access, "resize", *words, image.name)
 
 
 def remove(image: RbdSource) -> None:
@@ -89,44 +101,85 @@ def remove(image: RbdSource) -> None:
     _unless(errno.ENOENT, image.access, "rm", "--no-progress", image.name)
 
 
-def rename(image: RbdSource, new: str) -> bool:
+class Lease:
+    """A lock that we hold until it is released or its time is over."""
+
+    def __init__(self, what: str, seconds: float) -> None:
+        self._what = what
+        self._end = time.monotonic() + seconds
+
+    @property
+    def limits(self) -> Limits:
+        """Of a command that must not outlive it. Raises Busy if another may hold the lock."""
+        left = int(self._end - time.monotonic())
+        if left < 1:
+            raise Busy(self._what)
+        return replace(_LIMITS, seconds=left)
+
+
+def names(access: CephAccess) -> list[str]:
+    """Of all images in the pool."""
+    return [str(each) for each in _rbd_json(access, "ls", access.pool)]
+
+
+def rename(image: RbdSource, new: str, lease: Lease) -> bool:
     """With its snapshots; False if there is an image of the new name. Two at once may both have
-    their way, and one image is lost: hold a lock."""
-    name = f"{image.access.pool}/{new}"
-    return _unless(errno.EEXIST, image.access, "rename", image.name, name)
+    their way, and one image is lost: so only as long as a lock is held."""
+    words = ("rename", image.name, f"{image.access.pool}/{new}")
+    return _unless(errno.EEXIST, image.access, *words, limits=lease.limits)
 
 
 @contextmanager
-def exclusively(access: CephAccess, name: str) -> Iterator[None]:
+def exclusively(access: CephAccess, name: str, seconds: int = _LEASE) -> Iterator[Lease]:
     """Of all hosts only we are in such a block of this name. Ceph lets go of the lock when its
     holder has been gone for a while."""
-    thing = f"millpond.{name}"
+    thing, cookie = f"millpond.{name}", secrets.token_hex(8)
+    what = f"{name} in Ceph pool {access.pool}"
     end = time.monotonic() + 2 * _LEASE
-    while not _locked(access, thing):
+    while not (lease := _locked(access, thing, cookie, Lease(what, seconds), seconds)):
         if time.monotonic() > end:
-            raise Busy(f"{name} in Ceph pool {access.pool}")
+            raise Busy(what)
         time.sleep(0.2)
     try:
-        yield
+        yield lease
     finally:
-        _call(access, "rados", "--pool", access.pool, "rm", thing)
+        _unlock(access, thing, cookie)
 
 
-def _locked(access: CephAccess, thing: str) -> bool:
-    words = ("lock", "get", thing, "millpond", "--lock-duration", str(_LEASE))
+def _locked(
+    access: CephAccess, thing: str, cookie: str, lease: Lease, seconds: int
+) -> Lease | None:
+    words = ("lock", "get", thing, _LOCK, "--lock-cookie", cookie, "--lock-duration", str(seconds))
     try:
-        _call(access, "rados", "--pool", access.pool, *words)
+        _rados(access, *words)
     except ToolFailed as error:
         if "busy" not in error.reason.lower():
             raise
-        return False
-    return True
+        return None
+    return lease
 
 
-def _unless(status: int, access: CephAccess, *words: str) -> bool:
+def _unlock(access: CephAccess, thing: str, cookie: str) -> None:
+    """Only what is ours: the lease may be over, and another may hold the lock. The object stays,
+    empty: removing it would take that one's lock away. What cannot be unlocked ends by itself."""
+    try:
+        found = json.loads(_rados(access, "lock", "info", thing, _LOCK, "--format", "json"))
+        for each in found["lockers"]:
+            if each["cookie"] == cookie:
+                words = ("lock", "break", thing, _LOCK, each["name"], "--lock-cookie", cookie)
+                _rados(access, *words)
+    except MillpondError as error:
+        LOG.debug("unlocking %s: %s", thing, error)
+
+
+def _rados(access: CephAccess, *words: str) -> str:
+    return _call(access, "rados", "--pool", access.pool, *words)
+
+
+def _unless(status: int, access: CephAccess, *words: str, limits: Limits = _LIMITS) -> bool:
     """Whether it was done; False if it ended with this status."""
     try:
-        _rbd(access, *words)
+        _call(access, "rbd", *words, limits=limits)
     except ToolFailed as error:
         if error.status != status:
             raise
@@ -142,12 +195,12 @@ def _rbd(access: CephAccess, *words: str) -> str:
     return _call(access, "rbd", *words)
 
 
-def _call(access: CephAccess, tool: str, *words: str) -> str:
+def _call(access: CephAccess, tool: str, *words: str, limits: Limits = _LIMITS) -> str:
     who = ["--id", access.user] if access.user else []
     where = ["--conf", str(access.conf)] if access.conf else []
     try:
         words = ("--client-mount-timeout", _SECONDS, *words)
-        return run([tool, *who, *where, *words], _LIMITS)
+        return run([tool, *who, *where, *words], limits)
     except ToolFailed as error:
         if "couldn't connect to the cluster" in error.reason:
             raise CephUnreachable from error
