@@ -270,9 +270,10 @@ class LibvirtPool:
         return flag if self.capabilities.sparse else 0
 
     def _pool(self, connection: libvirtd.Connection) -> Any:
+        """libvirt does not start pools in a cluster when it is restarted (docs/facts.md)."""
         pool = connection.storagePoolLookupByName(self.name)
-        if self._fell and not pool.isActive():
-            pool.create(0)
+        if self._fell or self.capabilities.remote:
+            libvirtd.start_pool(pool)
         self._fell = False
         return pool
 

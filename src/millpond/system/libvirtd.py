@@ -118,6 +118,8 @@ _ADVICE = (
 )
 """By words in what libvirt says of a host in the network."""
 
+_POLL = 0.1
+
 _ASK_AFTER = 1.0
 """Seconds without a call after which a connection is asked whether it still answers."""
 
@@ -264,6 +266,17 @@ def validated_volume(create: Callable[[int], T]) -> T:
         if "unsupported flags" not in str(error):
             raise
     return create(0)
+
+
+def start_pool(pool: Any) -> None:
+    """One that is active, or that somebody is just starting, is no error."""
+    while not pool.isActive():
+        try:
+            pool.create(0)
+        except libvirt.libvirtError as error:
+            if "starting up" not in str(error) and not pool.isActive():
+                raise
+            time.sleep(_POLL)
 
 
 def find_domain(connection: Connection, uuid: str) -> Any | None:
