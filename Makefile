@@ -15,7 +15,7 @@ AS_ROOT := sudo env HOME="$(HOME)" PYTHONDONTWRITEBYTECODE=1 \
 endif
 
 .NOTPARALLEL: # the machine is prepared before anything else
-.PHONY: help demo demo-clean test test-lvm test-ceph test-services test-nova test-full bench-cache bench-scheduler check guests docs setup venv clean
+.PHONY: help demo demo-clean test test-lvm test-ceph test-services test-nova test-full bench-cache bench-scheduler check guests docs setup venv lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ setup: ## prepare this machine (tools/setup --dry-run only shows how)
 
 venv:
 	@tools/setup venv
+
+lock: ## write requirements/ from pyproject.toml (tools/lock --upgrade takes newer versions)
+	@tools/lock
 
 # The tests run as root, so some of these may be root's.
 CLEAN := .venv .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist docs/_build

@@ -1,7 +1,6 @@
 # shellcheck shell=bash
 # What several stages use. tools/setup sources it before any of them.
 readonly OUR_BLOCK='/^# BEGIN millpond$/,/^# END millpond$/' # in files that others write, too
-readonly UV_VERSION=0.13.7
 readonly OLDEST_PYTHON='(3, 11)' # requires-python in pyproject.toml
 
 say() {
@@ -142,19 +141,36 @@ find_python() {
 
 install_uv() {
     "$1" -m venv --clear "$MILLPOND_CACHE/uv"
-    "$MILLPOND_CACHE/uv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir "uv==$UV_VERSION"
+    "$MILLPOND_CACHE/uv/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir \
+        --require-hashes --requirement "$REPOSITORY/requirements/uv.txt"
 }
 
 ensure_uv() {
-    if [[ $("$MILLPOND_CACHE/uv/bin/uv" --version 2>/dev/null) != "uv $UV_VERSION "* ]]; then
-        change "install uv $UV_VERSION into $MILLPOND_CACHE/uv" install_uv "$1"
+    local version
+    version=$(sed -n 's/^uv==\([^ ]*\).*/\1/p' "$REPOSITORY/requirements/uv.txt")
+    if [[ $("$MILLPOND_CACHE/uv/bin/uv" --version 2>/dev/null) != "uv $version "* ]]; then
+        change "install uv $version into $MILLPOND_CACHE/uv" install_uv "$1"
+    fi
+}
+
+# The index that pip is told to use, for uv, which does not read pip's settings; empty if uv has settings of its own.
+pip_index() {
+    if [[ -z ${UV_DEFAULT_INDEX:-${UV_INDEX_URL:-}} && ! -e /etc/uv/uv.toml && ! -e ~/.config/uv/uv.toml ]]; then
+        "$MILLPOND_CACHE/uv/bin/python" -m pip config list |
+            sed -n "s/^\(global\|install\|:env:\)\.index-url='\(.*\)'$/UV_DEFAULT_INDEX=\2/p" | tail -n 1
     fi
 }
 
 run_uv() {
+    local index
+    index=$(pip_index)
     # The system's certificates rather than uv's own, and never a Python from elsewhere.
-    env -u VIRTUAL_ENV UV_SYSTEM_CERTS=true UV_PYTHON_DOWNLOADS=never \
-        UV_CACHE_DIR="${UV_CACHE_DIR:-$MILLPOND_CACHE/uv-cache}" UV_PROJECT_ENVIRONMENT="$REPOSITORY/.venv" \
-        "$MILLPOND_CACHE/uv/bin/uv" "$@"
+    env -u VIRTUAL_ENV ${index:+"$index"} UV_SYSTEM_CERTS=true UV_PYTHON_DOWNLOADS=never \
+        UV_CACHE_DIR="${UV_CACHE_DIR:-$MILLPOND_CACHE/uv-cache}" "$MILLPOND_CACHE/uv/bin/uv" "$@"
 }
 
+# install_locked PYTHON LOCK [OPTION…]: makes the environment of that Python what the lock says, and nothing else.
+install_locked() {
+    run_uv pip sync --quiet --python "$1" --require-hashes --require-build-hashes \
+        --build-constraints "$REPOSITORY/requirements/build.txt" "${@:2}"
+}

@@ -28,8 +28,7 @@ make_openstack_environment() {
     flock "$lock" # somebody else may be making it
     if [[ ! -e $environment/complete ]]; then
         run_uv venv --quiet --clear --system-site-packages --python "$python" "$environment"
-        run_uv pip install --quiet --compile-bytecode --python "$environment/bin/python" \
-            --requirement "$REPOSITORY/tools/openstack/requirements.txt"
+        install_locked "$environment/bin/python" "$REPOSITORY/tools/openstack/requirements.txt" --compile-bytecode
         touch "$environment/complete"
     fi
     exec {lock}>&-
