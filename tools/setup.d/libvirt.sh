@@ -53,7 +53,8 @@ restart_libvirtd() {
     wait_for_libvirtd
 }
 
-# Starts the smallest domain there is, stopped before its first instruction; it goes when virsh does.
+# Starts the smallest domain that opens a device, as servers do, stopped before its first instruction; it goes when virsh
+# does.
 # setsid: on a terminal virsh would look for polkit, and complain where there is none.
 try_domain() {
     run_as_root setsid --wait virsh -q -c "$LIBVIRT_URI" create --paused --autodestroy /dev/stdin \
@@ -62,6 +63,9 @@ try_domain() {
   <name>millpond-setup-$$</name>
   <memory unit='MiB'>16</memory>
   <os><type arch='x86_64'>hvm</type></os>
+  <devices>
+    <rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>
+  </devices>
 </domain>
 XML
 }
@@ -80,12 +84,12 @@ others_set_namespaces() {
     run_as_root sed "$OUR_BLOCK d" "$QEMU_CONF" | grep '^ *namespaces' >/dev/null # -q would break sed's pipe
 }
 
-# libvirt gives each QEMU a /dev of its own. Where that cannot be done (a chroot, a container without mounts) no domain
-# starts; this is the switch for it.
+# libvirt gives each QEMU a /dev of its own. Where that cannot be done (a container without mounts), or is done outside
+# of the root directory (a chroot), no domain starts; this is the switch for it.
 check_domains_start() {
     local error
     if error=$(try_domain); then return; fi
-    if [[ $error != *namespace* && $error != *mount* ]] || others_set_namespaces; then
+    if [[ $error != *namespace* && $error != *mount* && $error != */dev/* ]] || others_set_namespaces; then
         fail "libvirt cannot start a domain: $error"
     fi
     change "set 'namespaces = [ ]' in $QEMU_CONF and restart libvirtd, as domains do not start: ${error//$'\n'/ }" \
