@@ -15,6 +15,8 @@ from pathlib import Path
 
 from tests.support.processes import end_processes
 
+_REPOSITORY = Path(__file__).parents[2].resolve()
+
 # Where libvirt keeps state → where it lies in the host's directory.
 _PRIVATE = {
     "/run": "run",
@@ -53,7 +55,8 @@ class HostNamespaces:
         self._mount_private_sys()
         self._mount_private_dev()
         for place, own in _PRIVATE.items():
-            self.run("mount", "--bind", str(self._directory / own), place)
+            self._keep_repository(place, self._directory / own)
+            self.run("mount", "--rbind", str(self._directory / own), place)
         self.run("mount", "--bind", str(self._directory / "hosts"), "/etc/hosts")
         self.run("hostname", self._name)
         if self._network:
@@ -119,6 +122,13 @@ class HostNamespaces:
         if not holder.stdout.readline():
             raise RuntimeError(f"unshare ended with {holder.wait()}")
         return holder
+
+    def _keep_repository(self, place: str, own: Path) -> None:
+        # A clone may lie anywhere, also where we are about to mount something of our own.
+        if _REPOSITORY.is_relative_to(place):
+            kept = own / _REPOSITORY.relative_to(place)
+            kept.mkdir(parents=True, exist_ok=True)
+            self.run("mount", "--bind", str(_REPOSITORY), str(kept))
 
     def _mount_private_sys(self) -> None:
         # A fresh /sys has no control groups. libvirt names a guest's group after the guest's
