@@ -15,7 +15,7 @@ AS_ROOT := sudo env HOME="$(HOME)" PYTHONDONTWRITEBYTECODE=1 \
 endif
 
 .NOTPARALLEL: # the machine is prepared before anything else
-.PHONY: help demo demo-clean test test-lvm test-ceph test-services test-nova test-full bench-cache bench-scheduler check guests docs setup venv lock clean
+.PHONY: help demo demo-clean test test-lvm test-ceph test-services test-nova test-fresh test-full bench-cache bench-scheduler check guests docs setup venv lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,9 +48,14 @@ test-nova: setup guests ## the driver for Nova, on a small cloud with everything
 	$(AS_ROOT) env MILLPOND_TEST_FULL=1 $(if $(PYTEST_ARGS),,MILLPOND_TEST_RESULTS=$(NOVA_RESULTS)) \
 	    $(PYTHON) -m pytest --durations=10 tests/nova $(PYTEST_ARGS)
 
+test-fresh: ## make demo in a minimal Debian that has nothing of ours (FRESH=trixie: another release)
+	@tools/setup nested-packages
+	$(AS_ROOT) tools/fresh/run $(if $(FRESH),--release $(FRESH))
+
 test-full: setup guests test-lvm ## everything, with LVM, Ceph, the services and Nova
 	@tools/setup ceph-packages openstack-packages
 	$(AS_ROOT) env MILLPOND_TEST_FULL=1 MILLPOND_TEST_RESULTS=$(RESULTS) $(PYTHON) -m pytest --durations=25 $(PYTEST_ARGS)
+	$(MAKE) test-fresh FRESH=trixie
 
 bench-cache: setup guests ## what a run of the cache manager costs, into docs/results/image-cache.md
 	$(AS_ROOT) $(PYTHON) -m tests.bench.cache | tee docs/results/image-cache.new
