@@ -40,6 +40,20 @@ def test_a_stage_sees_the_common_functions_and_its_own_alone():
         assert used - known - set(_names(file.read_text())) == set(), file.name
 
 
+@pytest.mark.skipif(
+    not Path("/usr/bin/dpkg-query").exists(), reason="Debian's packages: none here"
+)
+def test_a_renamed_package_is_looked_for_by_both_names():
+    listed = (
+        "dpkg  the first\nno-such|dpkg  an older name\ndpkg|no-such  a newer one\nno-such  none\n"
+    )
+    script = 'source tools/setup.d/common.sh; missing_packages "$1"; known_name "no-such|dpkg"'
+    done = subprocess.run(
+        ["bash", "-euc", script, "-", listed], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["no-such", "dpkg"]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="apt-get update is for root: sudo make check")
 def test_a_failing_apt_get_is_quoted(tmp_path):
     """One without any source: real, and unable to download."""

@@ -46,17 +46,34 @@ with_our_block() {
 
 # Debian packages
 
-# Of a list with one package per line: its name, and then what the stage writes next to it.
+# Of a list with one package per line: its name, or NEWER|OLDER of one that was renamed between releases of Debian, and
+# then what the stage writes next to it.
 package_names() {
     awk 'NF { print $1 }' <<<"$1"
 }
 
 missing_packages() {
     # shellcheck disable=SC2016 # dpkg-query's own placeholders
-    # dpkg-query fails when it does not know one of the names; what it knows it prints all the same.
-    comm -23 <(package_names "$1" | sort) \
-        <({ package_names "$1" | xargs dpkg-query -W -f '${db:Status-Status} ${Package}\n' 2>/dev/null || true; } |
-            awk '$1 == "installed" { print $2 }' | sort -u)
+    dpkg-query -W -f '${db:Status-Status} ${Package}\n' | awk -v list="$(package_names "$1")" '
+        $1 == "installed" { installed[$2] }
+        END {
+            count = split(list, names)
+            for (i = 1; i <= count; i++) {
+                split(names[i], name, "|")
+                if (!(name[1] in installed || name[2] in installed)) print names[i]
+            }
+        }'
+}
+
+# Of NEWER|OLDER the one that this release has.
+known_name() {
+    if [[ $1 != *'|'* ]]; then
+        printf '%s\n' "$1"
+    elif apt-cache show "${1%|*}" >/dev/null 2>&1; then # it complains of what it does not know
+        printf '%s\n' "${1%|*}"
+    else
+        printf '%s\n' "${1#*|}"
+    fi
 }
 
 apt_get() {
@@ -65,11 +82,12 @@ apt_get() {
 }
 
 install_packages() {
+    local log package names=()
     apt_get update
+    for package in "$@"; do names+=("$(known_name "$package")"); done
     # Its hundred lines matter only when it fails.
-    local log
     log=$(mktemp)
-    if ! apt_get install -y --no-install-recommends "$@" >"$log" 2>&1; then
+    if ! apt_get install -y --no-install-recommends "${names[@]}" >"$log" 2>&1; then
         cat "$log" >&2
         rm -f "$log"
         fail "apt-get install failed; above is what it said."

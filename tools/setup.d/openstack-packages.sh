@@ -7,9 +7,9 @@ readonly OPENSTACK_PACKAGES='
 python3-rbd       lets Cinder and Glance use Ceph; the registry has none
 python3-rados     the same
 qemu-block-extra  lets QEMU use iSCSI targets
-libaio1           for tgt
+libaio1t64|libaio1        for tgt
 libibverbs1       for tgt
-librdmacm1        for tgt
+librdmacm1t64|librdmacm1  for tgt
 mariadb-server-core  the database of a whole cloud; starts nothing by itself
 libsctp1          for RabbitMQ
 genisoimage       with which Nova writes config drives
