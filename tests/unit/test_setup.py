@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -52,6 +53,24 @@ def test_a_renamed_package_is_looked_for_by_both_names():
         ["bash", "-euc", script, "-", listed], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["no-such", "dpkg"]
+
+
+def test_uv_uses_the_index_that_pip_is_told_to_use(tmp_path):
+    (tmp_path / "uv").symlink_to(sys.prefix)  # any environment with pip
+    (tmp_path / "pip.conf").write_text("[global]\nindex-url = http://127.0.0.1/mirror\n")
+    environment = {"MILLPOND_CACHE": str(tmp_path), "HOME": str(tmp_path), "PATH": os.defpath}
+    configured = environment | {"PIP_CONFIG_FILE": str(tmp_path / "pip.conf")}
+    said = "UV_DEFAULT_INDEX=http://127.0.0.1/mirror\n"
+    assert _pip_index(configured) == said
+    assert _pip_index(environment | {"PIP_INDEX_URL": "http://127.0.0.1/mirror"}) == said
+    assert _pip_index(configured | {"UV_DEFAULT_INDEX": "http://127.0.0.1/other"}) == ""
+
+
+def _pip_index(environment):
+    words = ["bash", "-euc", "source tools/setup.d/common.sh; pip_index"]
+    return subprocess.run(
+        words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="apt-get update is for root: sudo make check")
