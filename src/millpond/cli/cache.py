@@ -17,6 +17,7 @@ from millpond.errors import BadOption, TemplateNotFound
 from millpond.fleet import Fleet
 from millpond.images.boot_images import find_boot_images
 from millpond.model.formats import DiskFormat
+from millpond.model.names import printable
 from millpond.model.sizes import format_size
 from millpond.model.template import Template
 from millpond.model.volume import Volume
@@ -168,7 +169,7 @@ def prune(
         print(as_json([_plain(each, images, where) for where, each in gone]))
         return
     for where, each in gone:
-        print(f"{_on(fleet, where)}{each.cached.template.volume}: {each.reason}")
+        print(printable(f"{_on(fleet, where)}{each.cached.template.volume}: {each.reason}"))
 
 
 def _pruned(engine: Engine, *, dry_run: bool, all_unused: bool) -> Sequence[Verdict]:

@@ -3,10 +3,11 @@
 import sys
 
 from millpond.errors import MillpondError
+from millpond.model.names import printable
 
 
 def complain(error: MillpondError) -> None:
-    for line in str(error).splitlines() or [""]:
-        print(f"millpond: {line}", file=sys.stderr)
+    for line in str(error).split("\n"):
+        print(f"millpond: {printable(line)}", file=sys.stderr)
     if error.advice:
-        print(f"  hint: {error.advice}", file=sys.stderr)
+        print(printable(f"  hint: {error.advice}", keep="\n"), file=sys.stderr)

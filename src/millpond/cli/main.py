@@ -15,6 +15,7 @@ from millpond import __version__
 from millpond.cli.complaint import complain
 from millpond.cli.invocation import Invocation
 from millpond.errors import MillpondError
+from millpond.model.names import printable
 
 # Verb to module: nothing is loaded but what the verb needs.
 COMMANDS = {
@@ -114,9 +115,16 @@ def loaded(name: str, words: list[str]) -> typer.Typer | Callable[..., None]:
     return verb
 
 
+class _Formatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record), keep="\n")
+
+
 def _log(verbose: int) -> None:
     level = {0: logging.WARNING, 1: logging.DEBUG}.get(verbose, logging.DEBUG)
-    logging.basicConfig(level=logging.WARNING, format="millpond: %(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter("millpond: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("millpond").setLevel(level)
     # It logs whole URLs, in which there may be credentials.
     logging.getLogger("urllib3").setLevel(logging.WARNING)

@@ -1,6 +1,7 @@
 """How results are shown: tables on a terminal, plain columns in a pipe, JSON when asked."""
 
 import importlib
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,11 +9,16 @@ from typing import Any
 
 import msgspec
 
+from millpond.model.names import printable
+
 _GAP = "  "
+# What JSON itself lets stand: C1 controls, and what turns lines round.
+_CONTROL = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows under their headings. In a pipe each row stays on its line."""
+    rows = [[printable(each) for each in row] for row in rows]
     if sys.stdout.isatty():
         _terminal().table(columns, rows)
     else:
@@ -21,6 +27,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def details(pairs: Sequence[tuple[str, str]]) -> None:
     """Print what is known of one thing, a fact a line."""
+    pairs = [(printable(name), printable(value)) for name, value in pairs]
     if sys.stdout.isatty():
         _terminal().details(pairs)
     else:
@@ -33,9 +40,10 @@ def _terminal() -> Any:
 
 
 def as_json(value: object) -> str:
-    """A value, dataclasses and all, as JSON."""
+    """A value, dataclasses and all, as JSON, in which no terminal finds a command."""
     content = msgspec.json.encode(value, enc_hook=_plain)
-    return msgspec.json.format(content, indent=2).decode()
+    text = msgspec.json.format(content, indent=2).decode()
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _print_columns(rows: Sequence[Sequence[str]]) -> None:

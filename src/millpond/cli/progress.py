@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -14,6 +15,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from millpond.model.names import printable
 from millpond.records.journal import Moment, Watch, unwatched
 from millpond.system.files import Progress as Report
 from millpond.system.files import silent
@@ -22,6 +24,7 @@ from millpond.system.files import silent
 @contextmanager
 def steps(description: str) -> Iterator[Watch]:
     """A line on standard error for the block; what it yields is told of each step."""
+    description = escape(printable(description))
     if not sys.stderr.isatty():
         yield unwatched
         return
@@ -48,5 +51,5 @@ def transfer(description: str, total: Callable[[], int | None]) -> Iterator[Repo
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(description, total=total())
+        task = bar.add_task(printable(description), total=total())
         yield lambda count: bar.update(task, advance=count, total=total())

@@ -13,6 +13,7 @@ from millpond.config import LOCAL
 from millpond.doctor.checks import CHECKS, CONFIGURATION
 from millpond.doctor.finding import Finding, Level
 from millpond.doctor.wording import counted
+from millpond.model.names import printable
 
 # On a terminal; in a pipe the level itself is the mark.
 _MARKS = {
@@ -66,7 +67,7 @@ def _lines(finding: Finding, mark: str, width: int) -> Iterator[str]:
 def _wrapped(text: str, start: str, width: int) -> list[str]:
     """A long path stays in one piece, so that it can be copied."""
     return textwrap.wrap(
-        text,
+        printable(text, keep="\n"),
         width,
         initial_indent=start,
         subsequent_indent=" " * len(start),

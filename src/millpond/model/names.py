@@ -27,6 +27,17 @@ def checked_name(kind: str, name: str) -> str:
     return name
 
 
+def printable(text: str, keep: str = "") -> str:
+    """Words from elsewhere, such as the name of an image in Glance, as they may reach a terminal:
+    what would move its cursor, colour it or turn its lines round is spelt out."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in keep else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
 def volume_name(server: ServerId, role: str) -> str:
     """The volume of a server's disk: ``{instance-uuid}_{name}`` (B17)."""
     return f"{server}_{role}"

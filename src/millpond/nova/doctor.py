@@ -20,6 +20,7 @@ from millpond.doctor import report
 from millpond.doctor.examination import examine_host
 from millpond.doctor.finding import Finding
 from millpond.errors import MillpondError
+from millpond.model.names import printable
 from millpond.nova import wiring
 from millpond.nova.checks import CHECKS
 
@@ -38,7 +39,8 @@ def main() -> None:
         found = examine_host(wiring.engine(), CHECKS, mend=asked.mend)
         sys.exit(report.tell(map(_said_here, found), as_json=asked.json))
     except MillpondError as error:
-        print(f"millpond-nova-doctor: {error}\n  {error.advice}", file=sys.stderr)
+        words = printable(f"millpond-nova-doctor: {error}\n  {error.advice}", keep="\n")
+        print(words, file=sys.stderr)
         sys.exit(error.exit_code)
 
 
