@@ -4,13 +4,15 @@ import hashlib
 import random
 import subprocess
 from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 
 import pytest
 
 from millpond.errors import ImageRefused, NoSpace
 from millpond.images.intake import Intake
-from millpond.images.receive import receive_file
+from millpond.images.receive import receive, receive_file
+from millpond.images.source import Stream
 from millpond.model.formats import ImageFormat
 from millpond.system import files, streams
 from tests.support.loopfs import MIB, FilesystemKind, MakeFilesystem
@@ -122,3 +124,19 @@ def test_an_image_of_holes_fits_where_its_length_does_not(
     image = Intake(place.path / "images").add(sparse)
 
     assert image.size == 256 * MIB
+
+
+@pytest.mark.parametrize("content", [bytes(MIB), b"x" * MIB], ids=["zeros", "data"])
+def test_an_answer_without_an_end_does_not_fill_the_file_system(
+    make_filesystem: MakeFilesystem, content: bytes
+) -> None:
+    place = make_filesystem("ext4", size=64 * MIB)
+    free = files.free_space(place.path)
+    arrived: list[int] = []
+    stream = Stream(chunks=lambda _offset: repeat(content))
+
+    with pytest.raises(ImageRefused, match="its server states no length"):
+        receive(stream, place.path / "part", ImageFormat.RAW, "guest", arrived.append)
+
+    assert sum(arrived) <= free * 9 // 10
+    assert not (place.path / "part").exists()

@@ -37,6 +37,8 @@ class Answer:
     """A byte now and then."""
     chunked: bool = False
     """Without a length."""
+    endless: bool = False
+    """Neither a length nor chunks: the end of the connection is the end."""
     redirect: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
     """Besides."""
@@ -146,8 +148,10 @@ class _Handler(BaseHTTPRequestHandler):
             if value:
                 self.send_header(name, value)
         body = content if answer.range_lie else content[start : last + 1]
-        length = ("Transfer-Encoding", "chunked")
-        self.send_header(*(length if answer.chunked else ("Content-Length", str(len(body)))))
+        if answer.chunked:
+            self.send_header("Transfer-Encoding", "chunked")
+        elif not answer.endless:
+            self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         return body
 

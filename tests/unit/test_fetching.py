@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import requests
 
 from millpond.errors import (
     BadOption,
@@ -21,8 +22,8 @@ from millpond.images.source import Stream
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.transfer import Digest, Patience
-from millpond.system.http import Resource
-from tests.support.image_files import MiB, raw_file
+from millpond.system.http import Reading, Resource
+from tests.support.image_files import MiB, converted, raw_file
 from tests.support.loopback import ADDRESS, free_port
 from tests.support.web import Answer, Web, serving
 
@@ -55,12 +56,18 @@ class Fetcher:
         self.intake = Intake(directory)
         self._directory = directory
         self.progress = 0
+        self.format = ImageFormat.RAW
 
     def __call__(self, url: str, digest: Digest | None = None, retries: int = 2) -> Image:
-        stream = Stream(chunks=Resource(url, PATIENCE).chunks, retries=retries, digest=digest)
-        return self.intake.fetch(
-            stream, name="guest", format=ImageFormat.RAW, progress=self._advance
+        resource = Resource(url, PATIENCE)
+        stream = Stream(
+            chunks=resource.chunks,
+            retries=retries,
+            digest=digest,
+            length=lambda: resource.size,
+            has_end=lambda: resource.has_end,
         )
+        return self.intake.fetch(stream, name="guest", format=self.format, progress=self._advance)
 
     def _advance(self, count: int) -> None:
         self.progress += count
@@ -257,6 +264,41 @@ def test_what_is_refused_is_fetched_no_further(web: Web, fetch: Fetcher) -> None
 
 
 # Where it leads, and who is told
+
+
+def test_a_raw_image_of_no_stated_end_needs_a_digest(
+    web: Web, fetch: Fetcher, content: bytes
+) -> None:
+    """Whoever cuts the connection off at a whole sector would decide where the disk ends."""
+    url = web.offer("/guest.raw", content, usual=Answer(endless=True, truncate=2 * MiB))
+    with pytest.raises(ImageRefused, match="does not say where it ends") as raised:
+        fetch(url)
+    assert raised.value.advice == "state its digest: --digest sha256:HEX"
+    assert fetch.left == []
+    digest = Digest(algorithm="sha256", value=hashlib.sha256(content).hexdigest())
+    with pytest.raises(ImageRefused, match="its sha256 is not the one that was stated"):
+        fetch(url, digest)
+    web.offer("/guest.raw", content, usual=Answer(endless=True))
+    assert fetch.content(fetch(url, digest)) == content
+
+
+def test_a_qcow2_of_no_stated_end_shows_that_it_is_cut_off(
+    web: Web, fetch: Fetcher, tmp_path: Path
+) -> None:
+    content = converted(raw_file(tmp_path), "qcow2").read_bytes()
+    fetch.format = ImageFormat.QCOW2
+    cut = Answer(endless=True, truncate=len(content) // 2)
+    url = web.offer("/guest.qcow2", content, cut, usual=Answer(endless=True))
+    with pytest.raises(ImageRefused, match="it is cut off"):
+        fetch(url)
+    assert fetch.content(fetch(url)) == content
+
+
+def test_more_than_was_stated_is_an_error(web: Web, content: bytes) -> None:
+    url = web.offer("/guest.raw", content)
+    reading = Reading(shown=url, patience=PATIENCE)
+    with requests.get(url, stream=True) as response, pytest.raises(FetchFailed, match="more than"):
+        list(reading.body(response, 0, MiB))
 
 
 def test_redirects_are_followed_a_few_times(web: Web, fetch: Fetcher, content: bytes) -> None:

@@ -79,7 +79,13 @@ def _fetched(
     name, format, digest = declared
     patience = fleet.settings.http
     resource = Resource(url, patience)
-    stream = Stream(chunks=resource.chunks, retries=patience.retries, digest=digest)
+    stream = Stream(
+        chunks=resource.chunks,
+        retries=patience.retries,
+        digest=digest,
+        length=lambda: resource.size,
+        has_end=lambda: resource.has_end,
+    )
     with transfer(f"fetching {name or resource.name}", lambda: resource.size) as progress:
         return Intake(fleet.images_directory).fetch(
             stream,

@@ -83,6 +83,7 @@ class Glance:
             chunks=chunks,
             retries=self._access.patience.retries,
             digest=image.expected,
+            length=lambda: image.size,
             begin_proof=self._begin_proof(image),
         )
 

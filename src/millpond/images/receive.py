@@ -6,7 +6,8 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import tenacity
@@ -16,7 +17,8 @@ from millpond.images import ploop_directory
 from millpond.images.container import AGAIN
 from millpond.images.inspection import Inspection
 from millpond.images.source import Stream
-from millpond.model.formats import ImageFormat
+from millpond.model.formats import DiskFormat, ImageFormat
+from millpond.model.sizes import format_size
 from millpond.system import files
 from millpond.system.files import CHUNK, Progress, silent
 from millpond.undo import undo_on_failure
@@ -53,8 +55,10 @@ def receive(
 ) -> Received:
     """A stream to a new file, which keeps zeros as holes. Broken off, it is gone on with, or
     begun again. No such file is left by a failure."""
+    most = files.free_space(target.parent) * 9 // 10
     with _new_file(target) as descriptor:
         passage = _Passage(descriptor, _write_sparse, declared, name, stream)
+        source = replace(stream, chunks=partial(passage.bounded, stream, most))
         for attempt in tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(FetchInterrupted),
             wait=tenacity.wait_random_exponential(multiplier=0.5, max=30),
@@ -63,7 +67,7 @@ def receive(
             reraise=True,
         ):
             with attempt:
-                _go_on(passage, stream, progress)
+                _go_on(passage, source, progress)
         return passage.finish()
 
 
@@ -134,6 +138,20 @@ class _Passage:
             self._keep(self._descriptor, chunk, self.size)
             self.size += len(chunk)
             progress(len(chunk))
+
+    def bounded(self, stream: Stream, most: int, offset: int) -> Iterator[bytes]:
+        """What nobody states the length of must not fill the file system; zeros count, too. Of a
+        raw disk even a part looks whole."""
+        looks_whole = self._declared.content is DiskFormat.RAW and not self._expected
+        for chunk in stream.chunks(offset):
+            if looks_whole and not stream.has_end():
+                reason = "its server does not say where it ends, and a part of it would look whole"
+                raise ImageRefused(self._name, reason, "state its digest: --digest sha256:HEX")
+            offset += len(chunk)
+            if offset > most and stream.length() is None:
+                reason = f"more than {format_size(most)} arrived, and its server states no length"
+                raise ImageRefused(self._name, reason, "save it to a file, and add that")
+            yield chunk
 
     def start_over(self, progress: Progress) -> None:
         progress(-self.size)

@@ -31,6 +31,10 @@ class Stream:
     retries: int = 0
     digest: Digest | None = None
     """What the whole must have."""
+    length: Callable[[], int | None] = lambda: None
+    """Of the whole. Asked when bytes arrive; None if the source does not say it."""
+    has_end: Callable[[], bool] = lambda: True
+    """Whether the source says in any way where they end. Asked when bytes arrive."""
     begin_proof: Callable[[], Proof] | None = None
     """Of its signature, where one is asked for; called whenever the first byte comes."""
 

@@ -58,6 +58,8 @@ class Reading:
         try:
             for block in self._blocks(response):
                 offset += len(block)
+                if size is not None and offset > size:
+                    raise FetchFailed(self.shown, f"more than {format_size(size)} arrived")
                 yield block
         except urllib3.exceptions.ProtocolError as error:
             raise self._broken_off(offset, size) from error
@@ -123,6 +125,8 @@ class Resource:
         self._version: str | None = None
         self.size: int | None = None
         """Known from the first answer on, if the server says it."""
+        self.has_end = True
+        """Whether its server says where it ends: without that, a part looks like the whole."""
 
     @property
     def name(self) -> str:
@@ -195,6 +199,8 @@ class Resource:
         self._version = strong or response.headers.get("Last-Modified")
         length = response.headers.get("Content-Length", "")
         self.size = int(length) if length.isdecimal() else None
+        is_chunked = "chunked" in response.headers.get("Transfer-Encoding", "").lower()
+        self.has_end = is_chunked or self.size is not None
 
 
 def _checked(url: str) -> SplitResult:
