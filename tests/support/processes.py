@@ -100,3 +100,17 @@ def belonging(belongs: Belongs) -> Iterator[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and belongs(int(entry.name)):
             yield int(entry.name)
+
+
+def children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def name_of(pid: str) -> str | None:
+    """None when it has ended, whether or not anybody has asked how."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return None
+    name, _, rest = state.partition("(")[2].rpartition(")")
+    return None if rest.split()[0] == "Z" else name

@@ -1,9 +1,9 @@
-"""The monitors of a cluster, from its configuration file."""
+"""The monitors and the keyrings of a cluster, from its configuration file."""
 
 import pytest
 
 from millpond.errors import BadOption
-from millpond.system.ceph_conf import monitors
+from millpond.system.ceph_conf import files, monitors
 
 
 @pytest.fixture
@@ -58,3 +58,30 @@ def test_what_names_no_monitor_is_refused(conf, text, reason):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(BadOption, match=r"images_rbd_ceph_conf.*nothing: No such file"):
         monitors(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("text", "keyrings"),
+    [
+        (
+            "[client.cinder]\nkeyring = /a/$cluster.$name\n[client]\nkeyring = /b",
+            ["/a/ceph.client.cinder"],
+        ),
+        (
+            "[client]\nkeyring = /b/$id, /c/$type\n[global]\nkeyring = /d",
+            ["/b/cinder", "/c/client"],
+        ),
+        ("[global]\nkeyring = /d", ["/d"]),
+        (
+            "[global]",
+            [
+                "/etc/ceph/ceph.client.cinder.keyring",
+                "/etc/ceph/ceph.keyring",
+                "/etc/ceph/keyring",
+            ],
+        ),
+    ],
+)
+def test_a_client_opens_the_configuration_and_the_keyring_of_its_user(conf, text, keyrings):
+    path = conf(text)
+    assert [str(each) for each in files(path, "cinder")] == [str(path), *keyrings]

@@ -2,13 +2,13 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from millpond.errors import ToolFailed
 from millpond.model.sizes import MiB
 from millpond.system.process import Limits, run
+from tests.support.processes import children, name_of
 from tests.support.waiting import wait_for
 
 
@@ -46,22 +46,8 @@ def test_a_program_ends_with_whoever_started_it():
     """Also by SIGKILL: else it would go on, with locks on what it has open."""
     code = "from millpond.system.process import run; run(['sleep', '1000'])"
     starter = subprocess.Popen([sys.executable, "-c", code])
-    program = wait_for(lambda: _children(starter.pid), 30)[0]
-    wait_for(lambda: _name(program) == "sleep", 30)
+    program = wait_for(lambda: children(starter.pid), 30)[0]
+    wait_for(lambda: name_of(program) == "sleep", 30)
     starter.kill()
     starter.wait()
-    wait_for(lambda: _name(program) is None, 30)
-
-
-def _children(pid):
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-
-
-def _name(pid):
-    """None when it has ended, whether or not anybody has asked how."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return None
-    name, _, rest = state.partition("(")[2].rpartition(")")
-    return None if rest.split()[0] == "Z" else name
+    wait_for(lambda: name_of(program) is None, 30)

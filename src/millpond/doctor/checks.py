@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 
 from millpond.doctor import (
     apparmor,
+    confinement,
     images,
     kvm,
     legacy,
@@ -54,6 +55,7 @@ COMMON: tuple[Check[Engine], ...] = (
         lack="a record cannot be read",
     ),
     Check(name="images", looks=(images.contents, images.leftovers)),
+    Check(name="confinement", looks=(confinement.look,)),
 )
 """Of what all hosts share."""
 

@@ -100,6 +100,7 @@ CHECKS = (
     _HOST["versions"],
     _HOST["apparmor"],
     _HOST["space"],
+    _HOST["confinement"],
     Check(name="records", looks=(nova,), lack="Nova's records cannot be read"),
     *(_HOST[name] for name in ("pools", "permissions", "templates")),
     Check(name="operations", looks=(unfinished, copies), needs=("versions", "records", "pools")),

@@ -1,4 +1,4 @@
-"""Where a Ceph cluster's monitors are, from its configuration file."""
+"""What a client of a Ceph cluster has to know: monitors and keyrings, from the configuration."""
 
 import re
 from configparser import ConfigParser, Error
@@ -7,6 +7,9 @@ from pathlib import Path
 from millpond.errors import BadOption
 
 USUAL = Path("/etc/ceph/ceph.conf")
+
+_KEYRINGS = "/etc/ceph/$cluster.$name.keyring /etc/ceph/$cluster.keyring /etc/ceph/keyring"
+"""Ceph's own choice (options/global.yaml.in)."""
 
 Monitor = tuple[str, int | None]
 
@@ -28,6 +31,20 @@ def monitors(path: Path | None) -> tuple[Monitor, ...]:
     return found
 
 
+def files(path: Path | None, user: str) -> list[Path]:
+    """What a client opens: the configuration and the keyrings that it may name."""
+    path = path or USUAL
+    parser = _parse(path)
+    name = f"client.{user or 'admin'}"
+    sections = [each for each in (name, "client", "global") if parser.has_section(each)]
+    found = (parser.get(each, "keyring", fallback="") for each in sections)
+    text = next(filter(None, found), _KEYRINGS)
+    known = {"$cluster": "ceph", "$name": name, "$id": name[7:], "$type": "client"}
+    for variable, value in known.items():
+        text = text.replace(variable, value)
+    return [path, *(Path(each) for each in re.split(r"[,;\s]+", text) if each.startswith("/"))]
+
+
 class _CephParser(ConfigParser):
     def optionxform(self, optionstr: str) -> str:
         """Ceph takes a blank, a dash and an underscore in a name for the same."""
@@ -35,6 +52,10 @@ class _CephParser(ConfigParser):
 
 
 def _mon_host(path: Path) -> str:
+    return _parse(path).get("global", "mon_host", fallback="")
+
+
+def _parse(path: Path) -> ConfigParser:
     parser = _CephParser(interpolation=None, strict=False, delimiters=("=",))
     try:
         parser.read_string(path.read_text())
@@ -43,7 +64,7 @@ def _mon_host(path: Path) -> str:
         raise _bad(path, reason, "name the file that clients of the cluster use") from error
     except (Error, ValueError) as error:
         raise _bad(path, "it cannot be read as Ceph's configuration") from error
-    return parser.get("global", "mon_host", fallback="")
+    return parser
 
 
 def _parsed(path: Path, entry: re.Match[str]) -> Monitor:

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 from millpond.errors import BadOption
-from millpond.system.process import run
+from millpond.system.process import Handed, run
+
+_MKE2FS = Path("/etc/mke2fs.conf")
 
 _WORDS = {
     "ext2": ["mke2fs", "-q", "-F", "-t", "ext2", "-L"],
@@ -18,8 +20,8 @@ def make_filesystem(path: Path, kind: str, label: str) -> None:
     if kind not in _WORDS:
         allowed = f"allowed: {', '.join(_WORDS)}"
         raise BadOption("default_ephemeral_format", f"{kind!r} is not known", allowed)
-    run([*_WORDS[kind], label, str(path)])
+    run([*_WORDS[kind], label, str(path)], handed=Handed(reads=[_MKE2FS], writes=[path]))
 
 
 def make_swap(path: Path) -> None:
-    run(["mkswap", str(path)])
+    run(["mkswap", str(path)], handed=Handed(writes=[path]))

@@ -2,12 +2,21 @@
 
 import logging
 import subprocess
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from millpond.errors import ToolFailed
 from millpond.model.sizes import GiB
 
 LOG = logging.getLogger(__name__)
+
+_CONFINE = (
+    f"import sys; sys.path.append({str(Path(__file__).parent)!r}); import confine; "
+    "confine.main(sys.argv[1:])"
+)
+"""Imported, because a script would be compiled for every call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,16 +29,28 @@ class Limits:
     cpu_seconds: int = 60
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handed:
+    """All that a tool gets which reads bytes that are not ours. Paths are absolute, and what is
+    written to is there already."""
+
+    reads: Sequence[Path] = ()
+    writes: Sequence[Path] = ()
+    network: bool = False
+    """Only for a tool that reaches its bytes by the network itself."""
+
+
 QUICK = Limits()
 CONVERSION = Limits(seconds=6 * 3600, cpu_seconds=4 * 3600, memory=2 * GiB)
 
 
-def run(words: list[str], limits: Limits = QUICK) -> str:
-    """Run a program to its end and return what it printed, or raise what went wrong."""
+def run(words: list[str], limits: Limits = QUICK, handed: Handed | None = None) -> str:
+    """Run a program to its end and return what it printed, or raise what went wrong. With
+    ``handed`` it is confined to that: an unprivileged user, no other files, no other process."""
     LOG.debug("running %s", words)
     try:
         done = subprocess.run(
-            [*_limiter(limits), *words],
+            [*(_limiter(limits) if handed is None else _confiner(limits, handed)), *words],
             capture_output=True,
             stdin=subprocess.DEVNULL,
             text=True,
@@ -54,6 +75,17 @@ def _limiter(limits: Limits) -> list[str]:
     ends_with_us = ["setpriv", "--pdeathsig", "KILL", "--"]
     within = [f"--as={limits.memory}", f"--cpu={limits.cpu_seconds}", "--core=0", "--"]
     return [*ends_with_us, "prlimit", *within]
+
+
+def _confiner(limits: Limits, handed: Handed) -> list[str]:
+    """Sets the limits by itself: each program that is put in front takes a few milliseconds."""
+    return [
+        *(sys.executable, "-I", "-S", "-c", _CONFINE),
+        *(f"memory={limits.memory}", f"cpu={limits.cpu_seconds}", f"network={handed.network:d}"),
+        *(f"read={each}" for each in handed.reads if each not in handed.writes),
+        *(f"write={each}" for each in handed.writes),
+        "--",
+    ]
 
 
 def _reason(code: int, stderr: str) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 from millpond.errors import ToolFailed, Unsupported
 from millpond.model.formats import DiskFormat
 from millpond.model.layer import FileSource, IscsiSource, Layer, RbdSource, Source, VolumeSource
-from millpond.system.process import CONVERSION, run
+from millpond.system import ceph_conf
+from millpond.system.process import CONVERSION, Handed, run
 
 _BLOCK = 64 * 1024
 
@@ -28,13 +29,15 @@ def convert(source: Path, source_format: DiskFormat, target: Path, format: DiskF
     """A copy in another format. Only for bytes that passed inspection: qemu-img opens them."""
     words = [*_CONVERT, "-f", source_format.qemu, "-O", format.qemu]
     words += [*_OPTIONS.get(format, []), str(source), str(target)]
-    _run(words)
+    target.touch()
+    _run(words, Handed(reads=[source], writes=[target]))
 
 
 def create(path: Path, format: DiskFormat, size: int) -> None:
     """An empty image; a file that is there keeps its owner and its mode."""
     words = ["qemu-img", "create", "-q", "-f", format.qemu, *_OPTIONS.get(format, [])]
-    _run([*words, str(path), str(size)])
+    path.touch()
+    _run([*words, str(path), str(size)], Handed(writes=[path]))
 
 
 def fill(target: Layer, layers: Sequence[Layer]) -> None:
@@ -42,14 +45,16 @@ def fill(target: Layer, layers: Sequence[Layer]) -> None:
     all zeros: else zeros would be written to wherever the source has a hole."""
     words = [*_CONVERT, "-n", "--target-is-zero", "--image-opts"]
     options = _options([target]) | _TAKES_NO_MORE.get(target.format, {})
-    _run([*words, "--target-image-opts", _stated(_options(layers)), _stated(options)])
+    words += ["--target-image-opts", _stated(_options(layers)), _stated(options)]
+    _run(words, _handed(layers, [target]))
 
 
 def is_same(one: Layer, other: Layer) -> bool:
     """Whether both show the same, with nothing but zeros behind the shorter."""
     words = ["qemu-img", "compare", "-q", "--image-opts"]
     try:
-        _run([*words, _stated(_options([one])), _stated(_options([other]))])
+        stated = [_stated(_options([each])) for each in (one, other)]
+        _run([*words, *stated], _handed([one, other]))
     except ToolFailed as error:
         if error.status != 1:
             raise
@@ -59,12 +64,14 @@ def is_same(one: Layer, other: Layer) -> bool:
 
 def repair(path: Path, format: DiskFormat) -> None:
     """Put right what a crash left."""
-    _run(["qemu-img", "check", "-q", "-r", "all", "-f", format.qemu, str(path)])
+    words = ["qemu-img", "check", "-q", "-r", "all", "-f", format.qemu, str(path)]
+    _run(words, Handed(writes=[path]))
 
 
 def resize(layers: Sequence[Layer], size: int) -> None:
     """Make the top layer larger. qemu-img refuses to make it smaller unless it is told to."""
-    _run(["qemu-img", "resize", "-q", "--image-opts", _stated(_options(layers)), str(size)])
+    words = ["qemu-img", "resize", "-q", "--image-opts", _stated(_options(layers)), str(size)]
+    _run(words, _handed(layers[1:], layers[:1]))
 
 
 def extract(layers: Sequence[Layer], target: Path, format: DiskFormat, *, compress: bool) -> None:
@@ -73,7 +80,9 @@ def extract(layers: Sequence[Layer], target: Path, format: DiskFormat, *, compre
     words = [*_CONVERT, "--image-opts", "-O", format.qemu, *_OPTIONS.get(format, [])]
     words += ["-c"] if compress else []
     words += ["-U"] if any(layer.format in _STAYS_LOCKED for layer in layers) else []
-    _run([*words, _stated(_options(layers)), str(target)])
+    target.touch()
+    handed = _handed(layers)
+    _run([*words, _stated(_options(layers)), str(target)], replace(handed, writes=[target]))
 
 
 def read(layer: Layer, offset: int, length: int, target: Path) -> bytes:
@@ -81,7 +90,9 @@ def read(layer: Layer, offset: int, length: int, target: Path) -> bytes:
     first, end = offset // _BLOCK, -(-(offset + length) // _BLOCK)
     raw = _stated(_options([replace(layer, format=DiskFormat.RAW)]))
     words = ["qemu-img", "dd", "--image-opts", "-O", "raw", f"if={raw}", f"of={target}"]
-    _run([*words, f"bs={_BLOCK}", f"skip={first}", f"count={end}"])  # counted from the beginning
+    words += [f"bs={_BLOCK}", f"skip={first}", f"count={end}"]  # counted from the beginning
+    target.touch()
+    _run(words, replace(_handed([layer]), writes=[target]))
     with target.open("rb") as file:
         file.seek(offset - first * _BLOCK)
         return file.read(length)
@@ -89,7 +100,8 @@ def read(layer: Layer, offset: int, length: int, target: Path) -> bytes:
 
 def commit(layers: Sequence[Layer]) -> None:
     """Write the top layer into the next; it is not emptied afterwards. Every layer is stated."""
-    _run(["qemu-img", "commit", "-q", "-d", "--image-opts", _stated(_options(layers))])
+    words = ["qemu-img", "commit", "-q", "-d", "--image-opts", _stated(_options(layers))]
+    _run(words, _handed(layers[2:], layers[:2]))
 
 
 def _stated(options: Mapping[str, str]) -> str:
@@ -140,9 +152,26 @@ def _door(source: Source) -> dict[str, str]:
             raise Unsupported(f"opening {pool}/{volume} by qemu-img", "it has no path here")
 
 
-def _run(words: list[str]) -> None:
+def _handed(reads: Sequence[Layer], writes: Sequence[Layer] = ()) -> Handed:
+    """What qemu-img has to open for these layers. librbd and libiscsi reach their servers by
+    themselves: then, and only then, it gets the network."""
+    sources = [layer.source for layer in (*reads, *writes)]
+    ceph = [source.access for source in sources if isinstance(source, RbdSource)]
+    credentials = [path for access in ceph for path in ceph_conf.files(access.conf, access.user)]
+    return Handed(
+        reads=[*_paths(reads), *credentials],
+        writes=_paths(writes),
+        network=any(isinstance(source, RbdSource | IscsiSource) for source in sources),
+    )
+
+
+def _paths(layers: Sequence[Layer]) -> list[Path]:
+    return [Path(each.source.path) for each in layers if isinstance(each.source, FileSource)]
+
+
+def _run(words: list[str], handed: Handed) -> None:
     try:
-        run(words, CONVERSION)
+        run(words, CONVERSION, handed)
     except ToolFailed as error:
         if "No space left" in error.reason:
             raise OSError(errno.ENOSPC, error.reason) from error
