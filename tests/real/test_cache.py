@@ -21,6 +21,7 @@ from millpond.templates.publication import Publication
 from millpond.templates.scrub import Outcome
 from tests.support.audit import started_processes
 from tests.support.killer import killed
+from tests.support.loopfs import fill
 from tests.support.millpond import converted
 from tests.support.population import populate
 
@@ -69,6 +70,18 @@ def test_an_unused_template_goes_when_it_is_old(millpond, template):
     assert prune(millpond) == [template.volume]
     assert bases(millpond) == []
     assert prune(millpond) == []
+
+
+def test_a_pool_that_is_full_to_the_last_byte_is_listed(millpond, micro_guest, make_filesystem):
+    """There is no space for the marker by which files are found to be here: on XFS a new inode
+    needs some. What is there already shows it as well."""
+    small = make_filesystem("xfs")
+    millpond.configure(default=f"instances_path = {small.path}")
+    millpond.make_pools()
+    millpond.ok("image", "add", micro_guest.path, "--name", "guest")
+    millpond.ok("cache", "fetch", "guest")
+    fill(small.path / "filler")
+    assert len(millpond.json("cache", "list")["templates"]) == 1
 
 
 def test_a_listing_makes_no_pool(millpond, connection):

@@ -1,6 +1,7 @@
 """Real file systems on loop devices, so that tests can fill one, clone on one, count its bytes."""
 
 import contextlib
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -78,6 +79,17 @@ def loop_filesystem(kind: FilesystemKind, size: int, where: Path) -> Iterator[Lo
         wait_for(lambda: not Path(f"/sys/block/{device.name}/loop").exists(), 5)
         backing.unlink()
         where.rmdir()
+
+
+def fill(path: Path, leaving: int = 0) -> None:
+    """A new file that takes all of its file system but for so many bytes."""
+    with path.open("xb") as file:
+        for piece in (16 * MIB, MIB, 65536, 4096, 512):
+            with contextlib.suppress(OSError):
+                while True:
+                    os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, piece)
+        os.truncate(path, max(0, path.stat().st_size - leaving))
+        os.fsync(file.fileno())
 
 
 def _written(device: Path) -> int:

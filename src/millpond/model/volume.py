@@ -17,6 +17,8 @@ class Volume:
     allocation: int
     length: int = 0
     """Of its file or device; ``capacity`` is that of the disk which libvirt sees in it."""
+    changed: str | None = None
+    """When its inode was last changed, in seconds: a copy of it has another time."""
     backing_path: str | None = None
     reported_format: str | None = None
     """What libvirt says, which it may have guessed from bytes that a guest wrote: for people's

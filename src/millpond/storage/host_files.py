@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from millpond.errors import VolumeNotFound
+from millpond.errors import NoSpace, VolumeNotFound
 from millpond.model.formats import DiskFormat
 from millpond.model.sizes import GiB
 from millpond.model.volume import Volume, VolumeSpec
@@ -58,9 +58,28 @@ def can_open(volume: Volume, how: int) -> bool:
 
 
 def are_here(pool: Pool) -> bool:
-    while (found := _look(pool)) is None:
-        LOG.debug("somebody swept the marker in pool %s: once more", pool.name)
-    return found
+    try:
+        while (found := _look(pool)) is None:
+            LOG.debug("somebody swept the marker in pool %s: once more", pool.name)
+        return found
+    except NoSpace:
+        return _compare(pool)
+
+
+def _compare(pool: Pool) -> bool:
+    """Where there is no space for a marker (XFS needs some for an inode): by what is there
+    already. An empty directory is enough if nothing is: nothing can be made in it now."""
+    volumes = [each for each in pool.volumes() if each.changed]
+    return any(map(_is_this, volumes)) if volumes else Path(pool.path).is_dir()
+
+
+def _is_this(volume: Volume) -> bool:
+    """Whether the file of this path here is the volume: a copy of it changed at another time."""
+    try:
+        seconds, rest = divmod(os.stat(volume.path).st_ctime_ns, 10**9)
+    except OSError:
+        return False
+    return volume.changed in (f"{seconds}.{rest:09}", f"{seconds}")
 
 
 def _look(pool: Pool) -> bool | None:

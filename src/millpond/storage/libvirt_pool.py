@@ -333,6 +333,7 @@ class LibvirtPool:
             capacity=parsed.capacity,
             allocation=parsed.allocation or 0,
             length=parsed.physical or parsed.capacity,
+            changed=parsed.changed,
             backing_path=parsed.backing_path,
             reported_format=parsed.format,
         )

@@ -46,5 +46,6 @@ class VolumeXml(Element, tag="volume"):
     format: str | None = at("target/format/@type", default=None)
     compat: str | None = at("target/compat", default=None)
     mode: str | None = at("target/permissions/mode", default=None)
+    changed: str | None = at("target/timestamps/ctime", default=None)
     backing_path: str | None = at("backingStore/path", default=None)
     backing_format: str | None = at("backingStore/format/@type", default=None)
