@@ -428,6 +428,25 @@ def test_an_interrupted_server_is_undone_and_one_that_is_worked_on_is_not_touche
     assert [each.name() for each in connection.listAllDomains()] == ["web"]
 
 
+def test_what_killed_processes_left_of_records_notes_and_locks_is_removed(millpond, server):
+    (name,) = os.listdir(millpond.bases)
+    beside = millpond.bases.with_name("_base.millpond")
+    for directory in (millpond.state / "servers", beside / "records", beside / "uses"):
+        left = directory / f".{name}.json.4711.0123abcd"
+        left.write_text("{")
+        os.utime(left, (0, 0))
+    assert worries(millpond) == [
+        ("records", "warning", "killed processes left 1 half-written record"),
+        ("templates", "warning", "killed processes left 2 half-written notes"),
+    ]
+    locks = [millpond.state / "locks" / "server%3A1", beside / "locks" / "template%3A1"]
+    for each in locks:
+        each.touch()
+    assert worries(millpond, mend=True) == []
+    assert list(millpond.state.rglob(".*")) == []
+    assert not any(map(Path.exists, locks))
+
+
 def test_an_interrupted_preparation_of_a_template(millpond, server, micro_guest, workdir):
     millpond.ok("image", "add", converted(micro_guest, "vmdk", workdir), "--name", "vmdk")
     killed(millpond, "prepare", "publish", "end", "create", "half", "vmdk")

@@ -1,6 +1,8 @@
 """Atomic writes, links, copies that keep holes."""
 
 import os
+import signal
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -26,6 +28,25 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path):
         files.write_atomically(path, "text is not bytes")
     assert path.read_bytes() == b"one"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def die_at_fsync(_frame, event, called):
+    if event == "c_call" and called is os.fsync:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_what_a_killed_process_left_of_a_write_is_known_after_a_minute(tmp_path):
+    process = os.fork()
+    if process == 0:
+        sys.setprofile(die_at_fsync)
+        files.write_atomically(tmp_path / "record.json", b"new")
+    os.waitpid(process, 0)
+    (left,) = tmp_path.iterdir()
+    assert files.half_written(tmp_path) == []
+    os.utime(left, (0, 0))
+    (tmp_path / ".somebody.else").touch()
+    os.utime(tmp_path / ".somebody.else", (0, 0))
+    assert files.half_written(tmp_path) == [left]
 
 
 def test_on_one_file_system_no_byte_is_copied(tmp_path):

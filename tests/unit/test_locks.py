@@ -90,3 +90,19 @@ def test_no_lock_file_is_left(locks, tmp_path):
     with locks.hold("a"):
         pass
     assert list((tmp_path / "locks").iterdir()) == []
+
+
+def test_files_of_killed_holders_are_swept_and_those_of_living_ones_stay(locks, tmp_path):
+    names = ["server:1", "template:a.raw", "x" * 300]
+    for name in names:
+        process = os.fork()
+        if process == 0:
+            with locks.hold(name):
+                os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(process, 0)
+    with locks.hold("server:2"):
+        assert len(locks.abandoned()) == 3
+        locks.sweep()
+        assert locks.is_held("server:2")
+        assert os.listdir(tmp_path / "locks") == ["server%3A2"]
+    assert locks.abandoned() == []

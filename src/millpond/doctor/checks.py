@@ -51,7 +51,7 @@ COMMON: tuple[Check[Engine], ...] = (
     Check(name="state", looks=(records.state_directory,)),
     Check(
         name="records",
-        looks=(records.damaged, records.homeless),
+        looks=(records.damaged, records.homeless, records.half_written),
         lack="a record cannot be read",
     ),
     Check(name="images", looks=(images.contents, images.leftovers)),
@@ -80,7 +80,12 @@ OF_A_HOST: tuple[Check[Engine], ...] = (
     Check(name="operations", looks=(servers.interrupted,), needs=("records",)),
     Check(
         name="templates",
-        looks=(templates.unfinished, templates.needed, templates.links),
+        looks=(
+            templates.unfinished,
+            templates.half_written,
+            templates.needed,
+            templates.links,
+        ),
         needs=("records", "pools"),
     ),
     Check(name="domains", looks=(servers.domains, strays.domains), needs=("versions", "records")),

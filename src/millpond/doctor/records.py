@@ -3,14 +3,17 @@
 import os
 import pwd
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
-from millpond.doctor.finding import Finding, ok, problem
+from millpond.doctor.finding import Finding, Level, ok, problem, warning
 from millpond.doctor.places import nearest_existing
 from millpond.doctor.wording import counted
 from millpond.engine import Engine
 from millpond.errors import DamagedRecord, HostNotConfigured
+from millpond.system import files
+from millpond.system.locks import Locks
 
 
 def state_directory(engine: Engine) -> Iterator[Finding]:
@@ -49,6 +52,43 @@ def homeless(engine: Engine) -> Iterator[Finding]:
         if server.host not in hosts:
             error = HostNotConfigured(server.name, server.host)
             yield problem(str(error), error.advice)
+
+
+def half_written(engine: Engine) -> Iterator[Finding]:
+    state = engine.settings.state_path
+    yield from abandoned_writes([state, state / "servers"], "record")
+    yield from abandoned_locks([state / "locks", state / "images" / "locks"])
+
+
+def abandoned_writes(directories: Sequence[Path], what: str) -> Iterator[Finding]:
+    """Only said if there are some."""
+    left = [path for each in directories for path in files.half_written(each)]
+    if left:
+        yield warning(
+            f"killed processes left {counted(len(left), f'half-written {what}')}",
+            "'millpond doctor --mend' removes them; nobody reads them",
+            partial(_remove, left),
+        )
+
+
+def abandoned_locks(directories: Sequence[Path]) -> Iterator[Finding]:
+    """Only said if there are some; they keep nobody from anything."""
+    locks = [Locks(each) for each in directories]
+    if left := sum(len(each.abandoned()) for each in locks):
+        what = f"killed processes left {counted(left, 'file')} of locks that nobody holds"
+        yield Finding(level=Level.OK, what=what, mend=partial(_sweep, locks))
+
+
+def _sweep(locks: Sequence[Locks]) -> str:
+    for each in locks:
+        each.sweep()
+    return "they were removed"
+
+
+def _remove(paths: Sequence[Path]) -> str:
+    for path in paths:
+        files.remove(path)
+    return f"{counted(len(paths), 'file')} removed"
 
 
 def _of_another_machine(engine: Engine) -> Iterator[Finding]:

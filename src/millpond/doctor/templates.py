@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from functools import partial
 
 from millpond.doctor.finding import Finding, ok, problem, warning
+from millpond.doctor.records import abandoned_locks, abandoned_writes
 from millpond.doctor.wording import counted, some
 from millpond.engine import Engine
 from millpond.errors import ImageNotFound
 from millpond.model.server import Content, Disk, Server, TemplateRef
+from millpond.system import files
 from millpond.templates.store import TemplateStore
 
 _MEND = "'millpond doctor --mend'"
@@ -29,6 +31,14 @@ def unfinished(engine: Engine) -> Iterator[Finding]:
         )
     else:
         yield ok("no preparation of a template was interrupted")
+
+
+def half_written(engine: Engine) -> Iterator[Finding]:
+    """Records of templates, notes of their use, pins."""
+    if store := opened_store(engine):
+        directories = [each for each in files.entries(store.beside) if each.is_dir()]
+        yield from abandoned_writes(directories, "note")
+        yield from abandoned_locks([store.beside / "locks"])
 
 
 def needed(engine: Engine) -> Iterator[Finding]:

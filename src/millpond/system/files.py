@@ -3,7 +3,9 @@
 import errno
 import fcntl
 import os
+import re
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +17,10 @@ from millpond.model.template import Prepared
 CHUNK = 4 * 1024 * 1024
 _BLOCK = 512  # st_blocks counts in these, whatever the file system's own are (stat(2))
 _FICLONE = 0x40049409  # _IOW(0x94, 9, int) in linux/fs.h
+
+_HALF_WRITTEN = re.compile(r"\..+\.\d+\.[0-9a-f]{8}")  # as write_atomically names it
+_ABANDONED_AFTER = 60
+"""Seconds: a write takes a thousandth of one."""
 
 Progress = Callable[[int], None]
 """Called with the number of bytes that were just done."""
@@ -53,6 +59,21 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o640) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def half_written(directory: Path) -> list[Path]:
+    """What :func:`write_atomically` left there when its process was killed. Nobody reads it, and
+    what is younger may be on its way."""
+    old = time.time() - _ABANDONED_AFTER
+    found = [each for each in entries(directory) if _HALF_WRITTEN.fullmatch(each.name)]
+    return [each for each in found if _modified(each) < old]
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # it has its name by now
+        return time.time()
 
 
 def make_like(model: Path, new: Path) -> None:

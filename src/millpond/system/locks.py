@@ -8,9 +8,10 @@ import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from millpond.errors import Busy, StateNotWritable
+from millpond.system import files
 
 # struct flock of fcntl(2) on 64-bit Linux: type, whence, start, length, pid; here: the whole file.
 _FLOCK = "hhqqi4x"
@@ -53,6 +54,17 @@ class Locks:
         finally:
             os.close(descriptor)
         return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
+
+    def abandoned(self) -> list[str]:
+        """Names of locks whose holders were killed: nobody holds them, their files are there."""
+        names = [unquote(path.name) for path in files.entries(self._directory)]
+        return [name for name in names if not self.is_held(name)]
+
+    def sweep(self) -> None:
+        """Remove the files of those; one that is taken now is removed by its holder."""
+        for name in self.abandoned():
+            with suppress(Busy), self.hold_now(name, name):
+                pass
 
     @contextmanager
     def _holding(self, name: str, how: int) -> Iterator[None]:
