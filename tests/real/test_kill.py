@@ -120,7 +120,6 @@ def test_killed_in_create_with_a_kernel(millpond, linux_ami, connection, step, m
     create(millpond, "victim", "ami")
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(("step", "moment"), moments_here("create"))
 def test_killed_in_create_and_deleted_without_mending(millpond, vmdk, connection, step, moment):
     killed(millpond, "create", step, moment, "create", "victim", vmdk)
@@ -145,7 +144,7 @@ def test_killed_in_delete(millpond, vmdk, connection, step, moment):
     ("verb", "step", "moment"),
     [
         *(("reboot", *each) for each in moments("reboot")),
-        *(pytest.param("start", *each, marks=pytest.mark.full) for each in moments("start")),
+        *(("start", *each) for each in moments("start")),
     ],
 )
 def test_killed_in_start_and_reboot(millpond, vmdk, connection, micro_guest, verb, step, moment):
@@ -176,7 +175,6 @@ def test_killed_in_the_preparation_of_a_template(
     assert len(os.listdir(millpond.bases)) == 1
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(("step", "moment"), moments_of_a_preparation())
 def test_doctor_alone_clears_a_preparation_away(millpond, vmdk, connection, step, moment):
     killed(millpond, "prepare", step, moment, "create", "victim", vmdk)
@@ -207,9 +205,7 @@ def test_killed_while_a_disk_grows(millpond, vmdk, connection, step, moment):
 
 
 @pytest.mark.parametrize(("step", "moment"), moments_here("disk add"))
-@pytest.mark.parametrize(
-    "running", [pytest.param(True, marks=pytest.mark.full), False], ids=["running", "off"]
-)
+@pytest.mark.parametrize("running", [True, False], ids=["running", "off"])
 def test_killed_while_a_disk_comes(millpond, vmdk, connection, step, moment, running):
     """Whoever mends goes forward: the guest may have the disk already, and write to it."""
     made = create(millpond, "victim", vmdk)
