@@ -15,7 +15,7 @@ AS_ROOT := sudo env HOME="$(HOME)" PYTHONDONTWRITEBYTECODE=1 \
 endif
 
 .NOTPARALLEL: # the machine is prepared before anything else
-.PHONY: help demo demo-clean test test-lvm test-ceph test-services test-nova test-fresh test-full bench-cache bench-scheduler check guests docs setup venv lock clean
+.PHONY: help demo demo-clean test test-lvm test-ceph test-services test-nova test-fresh test-chaos test-full bench-cache bench-scheduler check guests docs setup venv lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,10 @@ test-nova: setup guests ## the driver for Nova, on a small cloud with everything
 test-fresh: ## make demo in a minimal Debian that has nothing of ours (FRESH=trixie: another release)
 	@tools/setup nested-packages
 	$(AS_ROOT) tools/fresh/run $(if $(FRESH),--release $(FRESH))
+
+test-chaos: setup ## kills at random for SECONDS=600 or KILLS=2000; SEED=… chooses the same again
+	$(AS_ROOT) $(PYTHON) -m tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(KILLS),--kills $(KILLS)) \
+	    $(if $(SEED),--seed $(SEED))
 
 test-full: setup guests test-lvm ## everything, with LVM, Ceph, the services and Nova
 	@tools/setup ceph-packages openstack-packages

@@ -1,12 +1,16 @@
 """Programs of ours in processes of their own that need not load anything: each is forked from one
 that has. Where the loading itself is looked at, tests start the real command."""
 
+import contextlib
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from millpond.cli.main import main
@@ -15,6 +19,12 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     [
         __name__,
+        "millpond.cli.cache",
+        "millpond.cli.doctor",
+        "millpond.cli.image_add",
+        "millpond.cli.pool",
+        "millpond.cli.server_create",
+        "millpond.cli.server_snapshot",
         "millpond.engine",
         "millpond.fleet",
         "millpond.images.glance",
@@ -25,8 +35,19 @@ _CONTEXT.set_forkserver_preload(
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interruption:
+    """A signal that a program gets if it still runs after so many seconds."""
+
+    seconds: float
+    signal: signal.Signals
+
+
 def run(
-    program: Callable[[], object], words: Sequence[str], seconds: float
+    program: Callable[[], object],
+    words: Sequence[str],
+    seconds: float,
+    interruption: Interruption | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """As subprocess.run() would answer; sys.argv is what the program finds its words in."""
     with tempfile.TemporaryDirectory() as directory:
@@ -36,6 +57,9 @@ def run(
         )
         process.start()
         try:
+            if interruption:
+                process.join(interruption.seconds)
+                _interrupt(process, interruption.signal)
             process.join(seconds)
             if process.exitcode is None:
                 raise subprocess.TimeoutExpired(words, seconds, *map(_text, (out, err)))
@@ -44,6 +68,12 @@ def run(
             process.kill()
             process.join()
             process.close()
+
+
+def _interrupt(process: BaseProcess, number: signal.Signals) -> None:
+    if process.exitcode is None and process.pid:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, number)
 
 
 def command(words: Sequence[str], seconds: float) -> subprocess.CompletedProcess[str]:
