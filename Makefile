@@ -3,7 +3,6 @@
 
 PYTHON := .venv/bin/python
 PYTEST_ARGS ?=
-RESULTS ?= docs/results/$(shell date +%F).md
 NOVA_RESULTS ?= docs/results/nova-$(shell date +%F).md
 TEST_LVM := .venv/bin/python -m pytest --timeout=600 --durations=10 tests/lvm
 
@@ -56,10 +55,9 @@ test-chaos: setup ## kills at random for SECONDS=600 or KILLS=2000; SEED=… cho
 	$(AS_ROOT) $(PYTHON) -m tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(KILLS),--kills $(KILLS)) \
 	    $(if $(SEED),--seed $(SEED))
 
-test-full: setup guests test-lvm ## everything, with LVM, Ceph, the services and Nova
-	@tools/setup ceph-packages openstack-packages
-	$(AS_ROOT) env MILLPOND_TEST_FULL=1 MILLPOND_TEST_RESULTS=$(RESULTS) $(PYTHON) -m pytest --durations=25 $(PYTEST_ARGS)
-	$(MAKE) test-fresh FRESH=trixie
+test-full: setup guests ## everything, in parts of at most an hour; PART=… runs one: unit real-1 real-2 ceph services nova lvm chaos fresh
+	@tools/setup ceph-packages openstack-packages nested-packages
+	$(AS_ROOT) $(PYTHON) -m tests.full $(PART)
 
 bench-cache: setup guests ## what a run of the cache manager costs, into docs/results/image-cache.md
 	$(AS_ROOT) $(PYTHON) -m tests.bench.cache | tee docs/results/image-cache.new

@@ -1,5 +1,6 @@
-"""What became of the tests and how long they took, file by file; with make test-full also as a
-table in docs/results. And, side by side, of those that run with our driver and with Nova's own."""
+"""What became of the tests and how long they took, file by file: tests/full.py reads it, and make
+test-nova writes it to a page. And, side by side, of those that run with our driver and with Nova's
+own."""
 
 import os
 import platform
@@ -15,8 +16,7 @@ import pytest
 _FILE = "MILLPOND_TEST_RESULTS"
 _HEAD = "| tests | passed | failed | skipped | seconds |\n|---|---|---|---|---|"
 _MADE = (
-    "`make test-nova` and `make test-full` write such a page, each when it is complete. A busy "
-    "machine changes the seconds."
+    "`make test-nova` writes such a page when it is complete. A busy machine changes the seconds."
 )
 _DRIVERS = ("millpond", "nova")
 _COMPARED = re.compile(rf".*::(test_\w+)\[({'|'.join(_DRIVERS)})-(.+)\]")
