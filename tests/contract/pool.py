@@ -87,6 +87,17 @@ class PoolContract:
         base = pool.create(spec("base"))
         assert pool.create_from(spec("copy"), base).backing_path is None
 
+    def test_a_copy_holds_what_its_source_holds(self, pool):
+        base = pool.create(spec("base"))
+        if not pool.capabilities.uploads:
+            return
+        pool.upload("base", b"all of it" * 99)
+        pool.create_from(spec("copy", capacity=2 * self.unit), pool.get("base"))
+        pool.delete("base")
+        held = b"".join(bytes_of(pool, "copy"))
+        assert held == (b"all of it" * 99).ljust(len(held), b"\0")
+        assert len(held) >= base.capacity
+
     def test_a_copy_is_as_large_as_asked_for(self, pool):
         """Trap 6: createXMLFrom follows the source."""
         for format in formats(pool):

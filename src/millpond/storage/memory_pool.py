@@ -17,14 +17,23 @@ from millpond.system.streams import Piece
 class MemoryPool:
     """Counts a copy's whole capacity as allocated, and an empty volume's where none is sparse."""
 
-    def __init__(self, name: str, *, type_: PoolType = PoolType.DIR, size: int = GiB) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        type_: PoolType = PoolType.DIR,
+        size: int = GiB,
+        contents: dict[str, bytes] | None = None,
+    ) -> None:
+        """``contents``: what volumes begin with, by their paths; pools that copy from each other
+        share it."""
         self.name = name
         self.path = f"/{name}"
         self.ceph: CephAccess | None = None
         self.capabilities = CAPABILITIES[type_]
         self._size = size
         self._volumes: dict[str, Volume] = {}
-        self._contents: dict[str, bytes] = {}
+        self._contents = {} if contents is None else contents
         self._lock = threading.Lock()
 
     def find(self, name: str) -> Volume | None:
@@ -51,7 +60,9 @@ class MemoryPool:
     def create_from(self, spec: VolumeSpec, source: Volume) -> Volume:
         self.capabilities.refuse(spec, self.name)
         self.capabilities.refuse_source(source, self.name)
-        return self._add(spec, max(spec.capacity, source.capacity), source.capacity)
+        made = self._add(spec, max(spec.capacity, source.capacity), source.capacity)
+        self._contents[made.path] = self._contents.get(source.path, b"")
+        return made
 
     def resize(self, name: str, capacity: int) -> None:
         volume = self.get(name)
@@ -64,13 +75,14 @@ class MemoryPool:
     def upload(self, name: str, content: bytes) -> None:
         if not self.capabilities.uploads:
             raise Unsupported(f"writing to volume {name}", f"pool {self.name} takes no uploads")
-        before = self._contents.get(name, b"")
+        volume = self.get(name)
+        before = self._contents.get(volume.path, b"")
         self._volumes[name] = replace(
-            self.get(name),
-            allocation=max(self.get(name).allocation, len(content)),
-            length=max(self.get(name).length, len(content)),
+            volume,
+            allocation=max(volume.allocation, len(content)),
+            length=max(volume.length, len(content)),
         )
-        self._contents[name] = content + before[len(content) :]
+        self._contents[volume.path] = content + before[len(content) :]
 
     def send(self, name: str, source: Path, progress: Progress = silent) -> None:
         content = source.read_bytes()
@@ -78,13 +90,12 @@ class MemoryPool:
         progress(len(content))
 
     def pieces(self, name: str) -> Iterator[Piece]:
-        length = self.get(name).length
-        yield self._contents.get(name, b"").ljust(length, b"\0")
+        volume = self.get(name)
+        yield self._contents.get(volume.path, b"").ljust(volume.length, b"\0")
 
     def delete(self, name: str) -> None:
-        self._contents.pop(name, None)
-        if self._volumes.pop(name, None) is None:
-            raise VolumeNotFound(self.name, name)
+        self._contents.pop(self.get(name).path, None)
+        del self._volumes[name]
 
     def refresh(self) -> None:
         """Nobody puts anything here behind our back."""
