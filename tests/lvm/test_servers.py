@@ -7,6 +7,7 @@ import pytest
 from millpond.model.sizes import MiB
 from millpond.records.journal import Moment
 from tests.lvm.volume_group import EXTENT
+from tests.support.killer import killed
 from tests.support.millpond import converted
 from tests.support.snapshots import at, take
 from tests.support.ticking import chains, last_tick, tick_on_disk
@@ -102,6 +103,41 @@ def test_what_a_disk_grew_by_in_other_hands_is_kept(mapped, volume_group):
     with open(volume_group.path(volume), "rb") as device:
         device.seek(2 * EXTENT)
         assert device.read(20) == b"written by the guest"
+
+
+def test_what_a_guest_wrote_before_its_interrupted_growth_was_resumed_is_kept(
+    mapped, volume_group
+):
+    """Somebody may start the domain without us, and it shows the larger disk."""
+    made = create(mapped, "a", "raw", "--no-start")
+    volume = f"{made['id']}_disk"
+    killed(mapped, "grow", "extend", Moment.END, "grow", "a", 4 * EXTENT)
+    assert volume_group.volumes() == {volume: 4 * EXTENT}
+    with open(volume_group.path(volume), "r+b") as device:
+        device.seek(2 * EXTENT)
+        device.write(b"written by the guest")
+    mapped.ok("doctor", "--mend")
+    assert mapped.json("server", "show", "a")["disks"][0]["size"] == 4 * EXTENT
+    with open(volume_group.path(volume), "rb") as device:
+        device.seek(2 * EXTENT)
+        assert device.read(20) == b"written by the guest"
+
+
+def test_a_single_disk_grows_after_an_attempt_that_was_interrupted(mapped, volume_group):
+    """The extents that were not wiped yet are a volume of their own, and never the disk's."""
+    create(mapped, "a", "raw", "--no-start")
+    engine = mapped.engine()
+    disk = mapped.server("a").disks[0]
+    left = volume_group.create(f"{disk.volume}.grown", 4 * EXTENT)
+    with open(left, "wb") as device:
+        device.write(b"SECRET!!" * (4 * EXTENT // 8))
+    engine.pools.named(disk.pool).refresh()
+    disks = engine.single_disks
+    assert disks.grow(disk, 4 * EXTENT).size == 4 * EXTENT
+    assert disks.grow(disk, 4 * EXTENT).size == 4 * EXTENT  # its record was not written yet
+    assert volume_group.volumes() == {disk.volume: 4 * EXTENT}
+    with open(volume_group.path(disk.volume), "rb") as device:
+        assert b"SECRET" not in device.read()
 
 
 def test_a_disk_grows_while_the_server_runs(mapped, volume_group):

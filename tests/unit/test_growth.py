@@ -13,6 +13,7 @@ from millpond.backends.libvirt_storage import LibvirtStorage
 from millpond.compute import resize
 from millpond.compute.claims import Unclaimed
 from millpond.compute.recover import recover
+from millpond.compute.single_disks import SingleDisks
 from millpond.errors import LibvirtFailed, NoSpace
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.server import Disk
@@ -182,6 +183,33 @@ def test_a_failure_anywhere_is_undone_or_goes_on_and_loses_nothing(
         recover(host, left)
         left = records.find(web.id)
     assert left == replace(web, disks=(replace(DISK, size=pool.get(DISK.volume).capacity),))
+    assert pool.holds == {DISK.volume: "everything"}
+
+
+@pytest.mark.parametrize("first", range(1, 12))
+@pytest.mark.parametrize("second", range(12))
+def test_a_single_disk_grows_however_often_it_was_interrupted(
+    tmp_path: Path, first: int, second: int
+) -> None:
+    """Its caller has a record of its own and no journal: it calls again."""
+    locks = Locks(tmp_path / "locks")
+    pool = pool_with_a_disk(first)
+    disks = SingleDisks(host_of(pool, FileRecords(tmp_path, locks)), locks)
+    for calls in (first, second):
+        pool.calls = calls
+        with suppress(Killed):
+            disks.grow(DISK, 128 * MiB)
+    pool.calls = 0
+    assert disks.grow(DISK, 128 * MiB) == replace(DISK, size=128 * MiB)
+    assert pool.holds == {DISK.volume: "everything"}
+
+
+def test_a_copy_that_was_removed_by_whoever_gave_up_is_made_again() -> None:
+    """Its journal may say that the copy was complete: giving up could not be written down."""
+    pool = pool_with_a_disk(0)
+    growth(pool).begin(128 * MiB)
+    growth(pool).abandon()
+    assert growth(pool).finish(128 * MiB) == 128 * MiB
     assert pool.holds == {DISK.volume: "everything"}
 
 

@@ -40,9 +40,8 @@ class Way(StrEnum):
 
     @property
     def only_forward(self) -> bool:
-        """Begun, it is finished: there may be nothing left of the disk but its copy, or it may
-        have grown by what another server left."""
-        return self in (Way.REMADE, Way.EXTENDED)
+        """Begun, it is finished: there may be nothing left of the disk but its copy."""
+        return self is Way.REMADE
 
 
 class Growth(Protocol):
@@ -76,10 +75,6 @@ class _OfOneDisk:
         self._disk = disk
         self._can_open = can_open
 
-    def size(self) -> int:
-        """Nobody else can tell: what libvirt says of a file may be a guest's word."""
-        return self._disk.size
-
     def begin(self, size: int) -> None:
         """It is touched at once."""
 
@@ -97,6 +92,11 @@ class _OfOneDisk:
 
 class Resized(_OfOneDisk):
     way = Way.RESIZED
+
+    def size(self) -> int:
+        """By libvirt, where that takes the disk for what it is."""
+        volume = self._volume()
+        return volume.capacity if volume.is_seen_as(self._disk.format) else self._disk.size
 
     def finish(self, size: int) -> int:
         """libvirt grows a disk as what it takes it for, and that a guest may have written: where
@@ -121,27 +121,42 @@ class Extended(_OfOneDisk):
         return max(self._disk.size, lvm.size(self._volume().path))
 
     def begin(self, size: int) -> None:
-        """A full group is said before anything is touched: what is begun here goes forward."""
+        """A full group is said before anything is touched."""
         self._pool.refresh()
         if size - self._disk.size > (free := self._pool.usage().available):
             raise NoSpace(f"pool {self._pool.name}", format_size(size), format_size(free))
 
     def finish(self, size: int) -> int:
-        """What the new extents held is another server's: all behind the end that the record
-        knows, corrected before this began, is wiped. libvirt learns of it when it can."""
+        """What the new extents held is another server's. They are wiped as a volume of their own,
+        before they become the disk's: nothing is ever wiped that a guest can write to, however
+        often this is resumed. libvirt learns of it when it can."""
         volume = self._volume()
         self._refuse_unless_open(volume)
-        lvm.extend(volume.path, size, self._pool.name)
-        lvm.zero(volume.path, self._disk.size)
+        self.abandon()  # of an attempt that was interrupted
+        if (missing := size - lvm.size(volume.path)) > 0:
+            spec = VolumeSpec(
+                name=grown_name(volume.name), format=self._disk.format, capacity=missing
+            )
+            extents = lvm.extents(self._pool.create(spec).path)
+            self.abandon()
+            lvm.extend(volume.path, extents)
         with suppress(PoolBusy):
             self._pool.refresh()
         return lvm.size(volume.path)
+
+    def abandon(self) -> None:
+        _delete_grown(self._pool, self._disk)
 
 
 class Rewritten(_OfOneDisk):
     """A file of a format that nobody can grow in place."""
 
     way = Way.REWRITTEN
+
+    def size(self) -> int:
+        volume = self._volume()
+        self._refuse_unless_open(volume)
+        return written.virtual_size(Path(volume.path), self._disk.format)
 
     def finish(self, size: int) -> int:
         """The larger file is complete and compared when it takes the other's name: there is
@@ -182,9 +197,15 @@ class Remade(_OfOneDisk):
 
     way = Way.REMADE
 
+    def size(self) -> int:
+        """As long as there is a copy, the disk may be half made."""
+        return self._disk.size if self._copy() else self._volume().capacity
+
     def begin(self, size: int) -> None:
         """As much as both need together is free, or nothing is done: when the disk is gone, its
         copy takes as much as that did."""
+        if self._is_remade():
+            return
         self.abandon()
         volume = self._volume()
         if volume.capacity >= size:
@@ -196,7 +217,9 @@ class Remade(_OfOneDisk):
 
     def finish(self, size: int) -> int:
         """As long as there is a copy, the disk may be half made. It is removed last."""
-        if copy := self._pool.find(grown_name(self._disk.volume)):
+        if self._copy() is None:  # whoever gave up has removed it
+            self.begin(size)
+        if copy := self._copy():
             with suppress(VolumeNotFound):
                 self._pool.delete(self._disk.volume)
             self._pool.create_from(self._spec(self._disk.volume, size), copy)
@@ -204,11 +227,24 @@ class Remade(_OfOneDisk):
         return self._volume().capacity
 
     def abandon(self) -> None:
-        with suppress(VolumeNotFound):
-            self._pool.delete(grown_name(self._disk.volume))
+        _delete_grown(self._pool, self._disk)
+
+    def _copy(self) -> Volume | None:
+        return self._pool.find(grown_name(self._disk.volume))
+
+    def _is_remade(self) -> bool:
+        """An attempt that was interrupted has begun to make the disk from its copy, which holds
+        what is on no other volume: the copy is as large as the disk was."""
+        copy, disk = self._copy(), self._pool.find(self._disk.volume)
+        return copy is not None and (disk is None or disk.capacity > copy.capacity)
 
     def _spec(self, name: str, capacity: int) -> VolumeSpec:
         return VolumeSpec(name=name, format=self._disk.format, capacity=capacity)
+
+
+def _delete_grown(pool: Pool, disk: Disk) -> None:
+    with suppress(VolumeNotFound):
+        pool.delete(grown_name(disk.volume))
 
 
 GROWTHS: Mapping[Way, Callable[[Pool, Disk, CanOpen], Growth]] = {

@@ -174,7 +174,8 @@ class LibvirtStorage:
 
     def _way(self, disk: Disk, pool: Pool) -> Way:
         by_copy = _way_by_copy(disk, pool)
-        if by_copy is Way.REMADE and self._can_open(pool.get(disk.volume), os.W_OK):
+        volume = pool.find(disk.volume)  # none while it is made anew from its copy
+        if by_copy is Way.REMADE and volume and self._can_open(volume, os.W_OK):
             return Way.EXTENDED
         return by_copy or Way.RESIZED
 

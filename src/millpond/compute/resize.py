@@ -8,13 +8,14 @@ from functools import partial
 from millpond.backends.growth import Growth, Way
 from millpond.compute import spawn
 from millpond.compute.domain_xml import record_xml
+from millpond.compute.domains import ON
 from millpond.compute.host import Host
-from millpond.compute.power import ON, unoccupied
+from millpond.compute.power import unoccupied
 from millpond.errors import DiskNotFound, Unsupported
 from millpond.model.server import Content, Disk, Server
 from millpond.model.sizes import format_size, whole_sectors
 from millpond.records import journal
-from millpond.records.journal import Step, Verb, deed, nothing
+from millpond.records.journal import Step, Verb, deed
 from millpond.records.records import ServerJournal, settled
 
 LOG = logging.getLogger(__name__)
@@ -39,12 +40,12 @@ def grow(host: Host, server: Server, role: str, size: int) -> Server:
 
 def growing(host: Host, details: Mapping[str, str]) -> Verb[Server]:
     """Begun, it goes forward: a disk that has grown cannot be made small again."""
-    grows_or_not = None if _way(details).only_forward else nothing
+    stays = None if _way(details).only_forward else partial(_refuse_grown, host, details)
     steps = (
         Step("claim", deed(partial(_claim, host, details)), partial(_unclaim, host)),
         Step("copy", deed(partial(_copy, host, details)), partial(_forget, host, details)),
-        Step("extend", partial(_extend, host, details), grows_or_not),
-        Step("tell", partial(_tell, host, details), nothing),
+        Step("extend", partial(_extend, host, details), stays),
+        Step("tell", partial(_tell, host, details), stays),
         Step("record", partial(_mark, host)),
     )
     return Verb("grow", steps, finished=settled, undone=settled, resumes=True)
@@ -114,6 +115,15 @@ def _copy(host: Host, details: Mapping[str, str], server: Server) -> None:
 
 def _forget(host: Host, details: Mapping[str, str], server: Server) -> None:
     _growth(host, details, server).abandon()
+
+
+def _refuse_grown(host: Host, details: Mapping[str, str], server: Server) -> None:
+    """As an undo: one that has grown already is finished by whoever comes next."""
+    growth, size = _growth(host, details, server), int(details["size"])
+    grown = disk_of(_with_true_size(host, server, details["role"], growth), details["role"])
+    if grown.size >= size:
+        what = f"making {grown.role} smaller than {format_size(size)}"
+        raise Unsupported(what, "it has grown already", "'millpond doctor --mend' finishes it")
 
 
 def _extend(host: Host, details: Mapping[str, str], server: Server) -> Server:

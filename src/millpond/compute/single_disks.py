@@ -80,8 +80,8 @@ class SingleDisks:
     def grow(self, disk: Disk, size: int) -> Disk:
         """No server runs on it. It may be called again after it was interrupted."""
         growth = self._host.storage_of(disk).growth(disk)
-        if whole_sectors(size) <= max(disk.size, growth.size()):
-            return disk
+        if whole_sectors(size) <= (found := max(disk.size, growth.size())):
+            return replace(disk, size=found)
         growth.begin(whole_sectors(size))
         grown = replace(disk, size=growth.finish(whole_sectors(size)))
         growth.abandon()
