@@ -88,7 +88,23 @@ def leftovers(millpond, connection):
 NOTHING = {"volumes": [], "domains": [], "directories": [], "incoming": []}
 
 
-@pytest.mark.parametrize(("step", "moment"), moments_here("create"))
+RUNS = ("start", Moment.END)
+"""Nobody was told of the server, but somebody may use it."""
+UNDONE = [each for each in moments_here("create") if each != RUNS]
+
+
+def test_a_server_that_runs_when_its_create_is_killed_stays(millpond, vmdk, connection):
+    killed(millpond, "create", *RUNS, "create", "victim", vmdk)
+    domain = connection.lookupByName("victim")
+    number = domain.ID()
+    assert "create was finished" in millpond.ok("doctor", "--mend").stdout
+    assert listed(millpond) == {"victim": "running"}
+    assert domain.ID() == number  # the same QEMU
+    millpond.wait_for_console(domain.UUIDString(), "READY")
+    assert leftovers(millpond, connection) == NOTHING
+
+
+@pytest.mark.parametrize(("step", "moment"), UNDONE)
 def test_killed_in_create(millpond, vmdk, connection, step, moment):
     create(millpond, "before", vmdk)
     killed(millpond, "create", step, moment, "create", "victim", vmdk)
@@ -104,7 +120,7 @@ def test_killed_in_create(millpond, vmdk, connection, step, moment):
     ("step", "moment"),
     [
         pytest.param(*each, marks=() if each == ("disks", Moment.END) else pytest.mark.full)
-        for each in moments_here("create")
+        for each in UNDONE
     ],
 )
 def test_killed_in_create_with_a_kernel(millpond, linux_ami, connection, step, moment):

@@ -8,8 +8,9 @@ from functools import partial
 from millpond.backends.backend import DiskWanted
 from millpond.compute import disks, spawn
 from millpond.compute.domain_xml import disk_xml, record_xml
+from millpond.compute.domains import ON
 from millpond.compute.host import Host
-from millpond.compute.power import ON, unoccupied
+from millpond.compute.power import unoccupied
 from millpond.compute.resize import disk_of
 from millpond.errors import BadOption, Unsupported, VolumeExists
 from millpond.model.server import Content, Disk, Server

@@ -15,6 +15,9 @@ from millpond.xml.chains import ChainsXml
 from millpond.xml.domain import NAMESPACE, BareRecordXml, DiskXml, DomainXml, RecordXml
 from millpond.xml.nova import NovaDomainXml
 
+ON = ("running", "paused", "stopping", "suspended", "crashed")
+"""The states of a domain that has a QEMU."""
+
 _DETACH_PATIENCE = 10.0
 """Seconds that a guest has to let a disk go; one that means to needs less than one."""
 

@@ -10,8 +10,8 @@ from millpond.backends.backend import FreezesItself
 from millpond.compute import spawn
 from millpond.compute.block_jobs import COPY
 from millpond.compute.domain_xml import record_xml
+from millpond.compute.domains import ON
 from millpond.compute.host import Host
-from millpond.compute.power import ON
 from millpond.compute.resize import disk_of
 from millpond.errors import (
     Busy,

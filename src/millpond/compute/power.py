@@ -5,6 +5,7 @@ import time
 from functools import partial
 
 from millpond.compute import disks, spawn
+from millpond.compute.domains import ON
 from millpond.compute.host import Host
 from millpond.errors import Interrupted, WrongState
 from millpond.model.server import Server
@@ -14,7 +15,6 @@ from millpond.records.records import ServerJournal, settled
 
 LOG = logging.getLogger(__name__)
 
-ON = ("running", "paused", "stopping", "suspended", "crashed")
 _POLL = 0.1
 
 

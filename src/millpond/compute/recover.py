@@ -38,7 +38,8 @@ def recover(host: Host, server: Server) -> str:
             raise UnknownOperation(operation.verb, operation.step)
         verb = VERBS[operation.verb](host, operation.details)
         notes = ServerJournal(host.records, operation.details)
+        forward = verb.goes_forward(current, operation.step)
         journal.recover(verb, operation.step, current, notes, host.watch)
-    done = "finished" if verb.resumes else "undone"
+    done = "finished" if forward else "undone"
     LOG.info("server %s: %s was %s", server.name, operation.verb, done)
     return f"{operation.verb} was {done}"

@@ -8,6 +8,7 @@ from functools import partial
 
 from millpond.compute import disks
 from millpond.compute.domain_xml import domain_xml
+from millpond.compute.domains import ON
 from millpond.compute.host import Host
 from millpond.compute.owner import refuse_foreign_servers
 from millpond.compute.request import ServerRequest, planned
@@ -57,7 +58,13 @@ def creation(host: Host, content: Creation = USUAL) -> Verb[Server]:
         Step("start", partial(power_on, host), partial(power_off, host)),
     )
     taken = steps if content.start else steps[:-1]
-    return Verb("create", taken, finished=settled, undone=nothing)
+    arrived = partial(_runs, host)
+    return Verb("create", taken, finished=settled, undone=nothing, arrived=arrived)
+
+
+def _runs(host: Host, server: Server, step: str) -> bool:
+    """At its last step, and somebody may use it already: all that was left to do is to say so."""
+    return step == "start" and host.domains.state(server.id) in ON
 
 
 def claim(host: Host, server: Server) -> None:

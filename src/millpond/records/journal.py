@@ -27,6 +27,11 @@ class Step(Generic[S]):
     undo: Callable[[S], None] | None = None
 
 
+def never(_state: object, _step: str) -> bool:
+    """It is undone, wherever it was."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Verb(Generic[S]):
     name: str
@@ -38,10 +43,16 @@ class Verb(Generic[S]):
     """What there is again when they were undone."""
     resumes: bool = False
     """When its process died, the next one goes on from its step; otherwise it undoes them."""
+    arrived: Callable[[S, str], bool] = never
+    """Whether one that does not resume has come so far, at this step, that it is finished."""
 
     @property
     def step_names(self) -> tuple[str, ...]:
         return tuple(step.name for step in self.steps)
+
+    def goes_forward(self, state: S, step: str) -> bool:
+        """Whether who finds it interrupted at ``step`` finishes it."""
+        return self.resumes or self.arrived(state, step)
 
 
 def nothing(_state: object) -> None:
@@ -124,7 +135,7 @@ def recover(
     if step not in verb.step_names:
         raise UnknownOperation(verb.name, step)
     index = verb.step_names.index(step)
-    if verb.resumes:
+    if verb.goes_forward(state, step):
         return _resume(verb, index, state, journal, watch)
     if not _undo(verb, index, state):
         raise NotUndone(verb.name)
