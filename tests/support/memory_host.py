@@ -1,0 +1,431 @@
+"""A host in memory whose every change can fail, be interrupted or be the last of its process.
+
+Volumes hold bytes, a guest writes single ones to the disks that it has: so a test can look whether
+any was lost.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from millpond.backends.libvirt_storage import LibvirtStorage
+from millpond.compute.domains import MarkedDomain
+from millpond.compute.host import Host
+from millpond.errors import GuestHoldsOn, LibvirtFailed, NoSpace
+from millpond.model.formats import Backend, DiskFormat, ImageFormat
+from millpond.model.image import Image
+from millpond.model.names import ImageId, template_name
+from millpond.model.server import Server, VirtType
+from millpond.model.sizes import MiB
+from millpond.model.template import Prepared, Template
+from millpond.model.volume import Volume, VolumeSpec
+from millpond.records.files import FileRecords
+from millpond.storage.memory_pool import MemoryPool
+from millpond.storage.pool import PoolType
+from millpond.system.locks import Locks
+from millpond.xml.domain import BackingStoreXml, DiskXml, DomainXml, RecordXml, SourceXml
+
+IMAGE = Image(
+    id=ImageId("c9a3b0de-6a54-4d1e-8d9e-1f2a3b4c5d6e"),
+    name="debian",
+    format=ImageFormat.RAW,
+    size=MiB,
+    virtual_size=MiB,
+    digest="0",
+    created="",
+)
+CONTENT = b"IMAGE"
+
+
+class Killed(BaseException):
+    """Nothing that the process does afterwards has an effect."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What goes wrong at which moment: of writes, of calls or of steps; 0 is never."""
+
+    at: int
+    kinds: frozenset[str] = frozenset({"write", "call", "step"})
+    error: BaseException
+    lasting: bool = False
+    """Every later moment of these kinds as well, until somebody makes room."""
+
+
+NONE = Fault(at=0, error=Killed())
+
+
+class Moments:
+    """Everything that changes something passes here, before and after."""
+
+    def __init__(self) -> None:
+        self.begin(NONE)
+
+    def begin(self, fault: Fault) -> None:
+        """Of another process."""
+        self.fault, self.seen, self.dead = fault, 0, False
+
+    def __call__(self, kind: str) -> None:
+        if self.dead:
+            raise Killed
+        if kind not in self.fault.kinds:
+            return
+        self.seen += 1
+        late = self.fault.lasting and self.seen > self.fault.at > 0
+        if self.seen == self.fault.at or late:
+            self.dead = isinstance(self.fault.error, Killed)
+            raise self.fault.error
+
+    @contextmanager
+    def around(self, kind: str) -> Iterator[None]:
+        self(kind)
+        yield
+        self(kind)
+
+    @property
+    def has_come(self) -> bool:
+        return self.seen >= self.fault.at
+
+
+class Pool(MemoryPool):
+    """What is copied is half there in between, and looks whole."""
+
+    def __init__(self, name: str, type_: PoolType, moments: Moments, contents: dict[str, bytes]):
+        super().__init__(name, type_=type_, contents=contents)
+        self._moments = moments
+
+    def create(self, spec: VolumeSpec) -> Volume:
+        with self._moments.around("call"):
+            return super().create(spec)
+
+    def create_from(self, spec: VolumeSpec, source: Volume) -> Volume:
+        self._moments("call")
+        made = super().create_from(spec, source)
+        whole = self._contents[made.path]
+        self._contents[made.path] = b"half"
+        self._moments("call")
+        self._contents[made.path] = whole
+        self._moments("call")
+        return made
+
+    def resize(self, name: str, capacity: int) -> None:
+        with self._moments.around("call"):
+            super().resize(name, capacity)
+
+    def delete(self, name: str) -> None:
+        with self._moments.around("call"):
+            super().delete(name)
+
+
+class Records(FileRecords):
+    """An interruption may come when the record is already written; an error is told before."""
+
+    def __init__(self, state: Path, moments: Moments) -> None:
+        super().__init__(state, Locks(state / "locks"))
+        self._moments = moments
+
+    def put(self, server: Server) -> None:
+        self._moments("write")
+        super().put(server)
+        self._after()
+
+    def remove(self, id: Any) -> None:
+        """It needs no space."""
+        if not isinstance(self._moments.fault.error, NoSpace):
+            self._moments("write")
+        super().remove(id)
+        self._after()
+
+    def _after(self) -> None:
+        if not isinstance(self._moments.fault.error, Exception):
+            self._moments("write")
+
+
+class Claims:
+    def __init__(self, moments: Moments) -> None:
+        self.held: dict[str, int] = {}
+        self._moments = moments
+
+    def hold(self, server: Server) -> None:
+        with self._moments.around("call"):
+            self.held[server.id] = sum(disk.size for disk in server.disks)
+
+    def release(self, server: Server) -> None:
+        with self._moments.around("call"):
+            self.held.pop(server.id, None)
+
+
+class Domains:
+    """As libvirt has them: as they are defined, and as they run."""
+
+    def __init__(self, world: "World") -> None:
+        self.defined: dict[str, DomainXml] = {}
+        self.live: dict[str, DomainXml] = {}
+        self.paused: set[str] = set()
+        self.holds_on = False
+        """The guests let no disk go."""
+        self._world = world
+
+    def state(self, id: str) -> str | None:
+        if id in self.live:
+            return "paused" if id in self.paused else "running"
+        return "stopped" if id in self.defined else None
+
+    def names(self) -> dict[str, str]:
+        return {each.name: id for id, each in self.defined.items()}
+
+    def records(self, *, ignoring: Any = ()) -> Iterator[MarkedDomain]:
+        for id, each in self.defined.items():
+            if each.record and id not in ignoring:
+                yield MarkedDomain(name=each.name, uuid=id, record=each.record)
+
+    def description(self, id: str, *, defined: bool = False) -> DomainXml | None:
+        found = self.defined.get(id)
+        return found if defined else self.live.get(id, found)
+
+    def define(self, xml: DomainXml) -> None:
+        with self._world.moments.around("call"):
+            self.defined[xml.uuid] = xml
+
+    def undefine(self, id: str) -> None:
+        with self._world.moments.around("call"):
+            self.defined.pop(id, None)
+
+    def start(self, id: str, *, paused: bool = False) -> None:
+        with self._world.moments.around("call"):
+            if id not in self.live:
+                self.live[id] = replace(self.defined[id], id=1)
+                self.paused |= {id} if paused else set()
+
+    def shutdown(self, id: str) -> None:
+        self.power_off(id)
+
+    def power_off(self, id: str) -> None:
+        with self._world.moments.around("call"):
+            self.live.pop(id, None)
+            self.paused.discard(id)
+
+    def mark(self, id: str, record: RecordXml) -> None:
+        with self._world.moments.around("call"):
+            for each in self._both():
+                if id in each:
+                    each[id] = replace(each[id], record=record)
+
+    def attach(self, id: str, disk: DiskXml) -> None:
+        for each in self._both():
+            with self._world.moments.around("call"):
+                if each[id].disk(disk.target) is None:
+                    each[id] = replace(each[id], disks=(*each[id].disks, disk))
+
+    def detach(self, id: str, disk: DiskXml) -> None:
+        for each in self._both():
+            with self._world.moments.around("call"):
+                if self.holds_on and each is self.live and each[id].disk(disk.target):
+                    raise GuestHoldsOn(disk.target, 10)
+                self._let_go(each, id, disk.target)
+
+    def let_go(self, id: str, target: str) -> None:
+        """The guest, late."""
+        self.holds_on = False
+        self._let_go(self.live, id, target)
+
+    def resize_disk(self, id: str, target: str, size: int) -> None:
+        disk = self.live[id].disk(target)
+        assert disk
+        assert disk.source
+        pool = self._world.pools.named(disk.source.pool or "")
+        if pool.get(disk.source.volume or "").capacity < size:
+            pool.resize(disk.source.volume or "", size)
+
+    @contextmanager
+    def holding_still(self, id: str) -> Iterator[None]:
+        self.paused.add(id)
+        try:
+            yield
+        finally:
+            self.wake(id)
+
+    def wake(self, id: str) -> None:
+        self._world.moments("call")
+        self.paused.discard(id)
+
+    def is_stuck(self, _id: str) -> bool:
+        return False
+
+    def unless_off(self, _id: str) -> Any:
+        return nullcontext()
+
+    def _both(self) -> tuple[dict[str, DomainXml], dict[str, DomainXml]]:
+        return self.live, self.defined
+
+    def _let_go(self, domains: dict[str, DomainXml], id: str, target: str) -> None:
+        kept = tuple(each for each in domains[id].disks if each.target != target)
+        domains[id] = replace(domains[id], disks=kept)
+
+
+class BlockJobs:
+    """Of root disks alone."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+
+    def size(self, id: str, target: str) -> int:
+        path = self._world.path_of(self._disk(id, target))
+        name = Path(path).name.removesuffix(".snapshot")
+        return self._world.pool_of(path).get(name).capacity
+
+    def freeze(self, id: str, target: str, overlay: str) -> None:
+        with self._world.moments.around("call"):
+            disk = self._disk(id, target)
+            below = BackingStoreXml(source=disk.source)
+            self._put(id, replace(disk, source=SourceXml(file=overlay), backing=below))
+
+    def commit(self, id: str, target: str, _overlay: str) -> None:
+        """Until the pivot whatever the guest writes goes to both."""
+        with self._world.moments.around("call"):
+            disk = self._disk(id, target)
+            self._world.merge(disk)
+            self._put(id, replace(disk, job="active-commit", job_ready="yes"))
+
+    def pivot(self, id: str, target: str) -> None:
+        with self._world.moments.around("call"):
+            disk = self._disk(id, target)
+            self._world.merge(disk)
+            assert disk.backing
+            source = disk.backing.source
+            self._put(id, replace(disk, source=source, backing=None, job=None, job_ready=None))
+
+    def _disk(self, id: str, target: str) -> DiskXml:
+        found = self._world.domains.live[id].disk(target)
+        if found is None:
+            raise LibvirtFailed("looking for a disk", 1, target)
+        return found
+
+    def _put(self, id: str, disk: DiskXml) -> None:
+        for each in (self._world.domains.live, self._world.domains.defined):
+            disks = tuple(disk if old.target == disk.target else old for old in each[id].disks)
+            each[id] = replace(each[id], disks=disks)
+
+
+class Pools:
+    def __init__(self, base: Pool, disks: Pool) -> None:
+        self.base, self._disks = base, disks
+
+    def for_role(self, _role: str) -> Pool:
+        return self._disks
+
+    def named(self, name: str) -> Pool:
+        return {each.name: each for each in (self.base, self._disks)}[name]
+
+
+class World:
+    """The host with all that is on it; it outlives the processes that work on it."""
+
+    def __init__(self, state: Path, type_: PoolType = PoolType.DIR) -> None:
+        self.moments = Moments()
+        self.contents: dict[str, bytes] = {}
+        self.written: dict[str, bytes] = {}
+        """By volume: what the guests have written, whichever layer took it."""
+        base = Pool("base", PoolType.DIR, self.moments, self.contents)
+        self.pool = Pool("disks", type_, self.moments, self.contents)
+        self.pools = Pools(base, self.pool)
+        self.domains = Domains(self)
+        self.records = Records(state, self.moments)
+        self.claims = Claims(self.moments)
+        self.backend = Backend.RAW if type_ is PoolType.DIR else Backend.LVM
+        volume = base.create(
+            VolumeSpec(
+                name=template_name(IMAGE.id, DiskFormat.RAW), format=DiskFormat.RAW, capacity=MiB
+            )
+        )
+        self.contents[volume.path] = CONTENT
+        self.host = self._host()
+
+    def guest_writes(self) -> None:
+        """One byte to each disk of each guest that runs, never the same one twice."""
+        for id, domain in self.domains.live.items():
+            for disk in () if id in self.domains.paused else domain.disks:
+                path = self.path_of(disk)
+                volume = Path(path).name.removesuffix(".snapshot")
+                byte = bytes([len(self.written.get(volume, b"")) + 128])
+                self.written[volume] = self.written.get(volume, b"") + byte
+                self.contents[path] = self.contents.get(path, b"") + byte
+                if disk.job:
+                    self.merge(disk)
+
+    def merge(self, disk: DiskXml) -> None:
+        assert disk.backing
+        below = self._path(disk.backing.source)
+        held = self.contents.get(below, b"")
+        above = self.contents.get(self.path_of(disk), b"")
+        self.contents[below] = held + bytes(each for each in above if each not in held)
+
+    def path_of(self, disk: DiskXml) -> str:
+        return self._path(disk.source)
+
+    def pool_of(self, path: str) -> Pool:
+        return self.pools.named(Path(path).parent.name)
+
+    def holds(self, volume: str) -> bytes:
+        return self.contents.get(self.pool.get(volume).path, b"")
+
+    def _path(self, source: SourceXml | None) -> str:
+        assert source
+        return source.file or f"/{source.pool}/{source.volume}"
+
+    def _watch(self, _verb: str, _step: str, _moment: object) -> None:
+        self.moments("step")
+
+    def _host(self) -> Host:
+        def cannot_open(_volume: Volume, _how: int) -> bool:
+            return False
+
+        storage = LibvirtStorage(self.backend, self.pools, can_open=cannot_open)
+        choice = SimpleNamespace(backend=self.backend, reason="", template_format=DiskFormat.RAW)
+        fields: dict[str, Any] = {
+            "name": "local",
+            "domains": self.domains,
+            "block_jobs": BlockJobs(self),
+            "records": self.records,
+            "claims": self.claims,
+            "images": SimpleNamespace(describe=lambda _id: IMAGE),
+            "templates": SimpleNamespace(fetch_image=self._fetch),
+            "blanks": None,
+            "pools": self.pools,
+            "base_pool": "base",
+            "selection": SimpleNamespace(
+                choose=lambda _format: choice, blank_backend=lambda: self.backend
+            ),
+            "backends": {self.backend: storage},
+            "legacy": None,
+            "choose_virt_type": lambda: VirtType.QEMU,
+            "find_consoles": lambda: SimpleNamespace(make=nothing, remove=nothing),
+            "starts": SimpleNamespace(hold=nullcontext),
+            "watch": self._watch,
+        }
+        return Host(**fields)
+
+    def _fetch(self, image: Image, format: DiskFormat, _progress: object) -> Template:
+        self.moments("call")
+        return Template(
+            image=image.id,
+            image_digest="0",
+            pool="base",
+            volume=template_name(image.id, format),
+            format=format,
+            virtual_size=image.virtual_size,
+            size=image.size,
+            prepared=Prepared.COPY,
+            digest=None,
+            created="",
+        )
+
+
+def nothing(_id: object) -> None:
+    """No console has a log here."""
+
+
+Act = Callable[[World, Server], object]

@@ -1,0 +1,297 @@
+"""Every verb, failed, interrupted and killed at every moment of its first run and of its recovery.
+
+Whatever happens: no byte that a guest wrote is lost, a record on which nothing is under way is
+true, and a recovery that is left in peace finishes.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from millpond.compute import data_disks, delete, power, resize, spawn
+from millpond.compute.freezing import details_of
+from millpond.compute.recover import VERBS, recover
+from millpond.compute.request import ServerRequest
+from millpond.compute.snapshot import snapshotting
+from millpond.errors import LibvirtFailed, MillpondError, NoSpace, StateNotWritable
+from millpond.model.flavor import Flavor
+from millpond.model.server import Server
+from millpond.model.sizes import MiB
+from millpond.records import codec, journal
+from millpond.records.records import ServerJournal, settled
+from millpond.storage.pool import PoolType
+from tests.support.memory_host import CONTENT, IMAGE, NONE, Fault, Killed, World
+
+DATA = "disk.data0"
+
+
+def create(world: World, *, start: bool = True) -> Server:
+    flavor = Flavor(disk=4 * MiB)
+    request = ServerRequest(name="web", image=IMAGE, flavor=flavor)
+    return spawn.create(world.host, request, start=start)
+
+
+def running(world: World) -> Server:
+    return create(world)
+
+
+def stopped(world: World) -> Server:
+    server = running(world)
+    world.guest_writes()
+    power.stop(world.host, server, patience=0)
+    return server
+
+
+def with_data(made: Callable[[World], Server]) -> Callable[[World], Server]:
+    def make(world: World) -> Server:
+        server = running(world)
+        data_disks.add(world.host, server, MiB)
+        world.guest_writes()
+        if made is stopped:
+            power.stop(world.host, server, patience=0)
+        return server
+
+    return make
+
+
+def interrupted(
+    made: Callable[[World], Server], act: Callable[[World, Server], object], at: int
+) -> Callable[[World], Server]:
+    """Killed at some step of something else."""
+
+    def make(world: World) -> Server:
+        server = made(world)
+        world.moments.begin(Fault(at=at, kinds=frozenset({"step"}), error=Killed()))
+        with pytest.raises(Killed):
+            act(world, server)
+        world.moments.begin(NONE)
+        world.guest_writes()
+        return server
+
+    return make
+
+
+def snapshot(world: World, server: Server) -> None:
+    """As snapshot.snapshot() does, with a copy that nobody keeps."""
+    host = world.host
+    with host.records.lock(server):
+        current = power.unoccupied(host, server)
+        details = details_of(host, current)
+        assert details is not None
+        verb = snapshotting(host, details, lambda _server: world.guest_writes())
+        journal.run(verb, current, ServerJournal(host.records, details), host.watch)
+
+
+def grow(world: World, server: Server) -> None:
+    resize.grow(world.host, server, "disk", 8 * MiB)
+
+
+def no_server(_world: World) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    verb: str
+    make: Callable[[World], Server | None]
+    act: Callable[[World, Server], object]
+    type: PoolType = PoolType.DIR
+
+    @property
+    def takes_away(self) -> bool:
+        return self.verb in ("delete", "disk remove")
+
+
+def _delete(world: World, server: Server) -> None:
+    delete.delete(world.host, server)
+
+
+SCENARIOS = {
+    "create": Scenario(verb="create", make=no_server, act=lambda world, _: create(world)),
+    "create, not started": Scenario(
+        verb="create", make=no_server, act=lambda world, _: create(world, start=False)
+    ),
+    "delete": Scenario(verb="delete", make=with_data(running), act=_delete),
+    "delete over a snapshot": Scenario(
+        verb="delete", make=interrupted(running, snapshot, 5), act=_delete
+    ),
+    "delete over a grow by copy": Scenario(
+        verb="delete", make=interrupted(stopped, grow, 5), act=_delete, type=PoolType.LOGICAL
+    ),
+    "start": Scenario(
+        verb="start", make=stopped, act=lambda world, each: power.start(world.host, each)
+    ),
+    "reboot": Scenario(
+        verb="reboot",
+        make=running,
+        act=lambda world, each: power.reboot(world.host, each, patience=0),
+    ),
+    "grow": Scenario(verb="grow", make=stopped, act=grow),
+    "grow while it runs": Scenario(verb="grow", make=running, act=grow),
+    "grow by copy": Scenario(verb="grow", make=stopped, act=grow, type=PoolType.LOGICAL),
+    "disk add": Scenario(
+        verb="disk add",
+        make=stopped,
+        act=lambda world, each: data_disks.add(world.host, each, MiB),
+    ),
+    "disk add while it runs": Scenario(
+        verb="disk add",
+        make=running,
+        act=lambda world, each: data_disks.add(world.host, each, MiB),
+    ),
+    "disk remove": Scenario(
+        verb="disk remove",
+        make=with_data(stopped),
+        act=lambda world, each: data_disks.remove(world.host, each, DATA),
+    ),
+    "disk remove while it runs": Scenario(
+        verb="disk remove",
+        make=with_data(running),
+        act=lambda world, each: data_disks.remove(world.host, each, DATA),
+    ),
+    "snapshot": Scenario(verb="snapshot", make=running, act=snapshot),
+}
+
+WRITES, STEPS = frozenset({"write"}), frozenset({"step"})
+ANYWHERE = frozenset({"write", "call", "step"})
+
+FAULTS = {
+    "one write fails": lambda at: Fault(
+        at=at, kinds=WRITES, error=StateNotWritable(Path("/state"), "Input/output error")
+    ),
+    "no space from then on": lambda at: Fault(
+        at=at, kinds=WRITES, error=NoSpace("/state", "1 B", "0 B"), lasting=True
+    ),
+    "a call fails": lambda at: Fault(
+        at=at, kinds=frozenset({"call"}), error=LibvirtFailed("something", 1, "no")
+    ),
+    "Ctrl-C": lambda at: Fault(at=at, kinds=ANYWHERE, error=KeyboardInterrupt()),
+    "SIGTERM": lambda at: Fault(at=at, kinds=STEPS, error=SystemExit(143)),
+    "kill -9": lambda at: Fault(at=at, kinds=ANYWHERE, error=Killed()),
+}
+FAILURES = (MillpondError, KeyboardInterrupt, SystemExit, Killed)
+
+
+@pytest.fixture
+def room() -> Iterator[Path]:
+    """In memory where there is some: each record is synced."""
+    where = Path("/dev/shm")
+    path = Path(tempfile.mkdtemp(dir=where if where.is_dir() else None))
+    yield path
+    shutil.rmtree(path)
+
+
+def play(scenario: Scenario, state: Path, first: Fault, second: Fault) -> tuple[bool, bool]:
+    """The verb with one fault, its recovery with the other, and a recovery in peace. Whether each
+    fault came."""
+    world = World(state, scenario.type)
+    server = scenario.make(world)
+    came = _attempt(world, first, lambda: scenario.act(world, server))
+    look(world, scenario)
+    left = _left(world)
+    came_again = bool(left) and _attempt(world, second, lambda: recover(world.host, left))
+    look(world, scenario)
+    for _ in range(2):
+        if left := _left(world):
+            recover(world.host, left)
+    assert _left(world) is None
+    look(world, scenario)
+    return came, came_again
+
+
+def _attempt(world: World, fault: Fault, act: Callable[[], object]) -> bool:
+    world.moments.begin(fault)
+    with suppress(*FAILURES):
+        act()
+    came = world.moments.has_come
+    world.moments.begin(NONE)
+    world.guest_writes()
+    return came
+
+
+def _left(world: World) -> Server | None:
+    return next((each for each in world.records.all() if each.operation), None)
+
+
+def look(world: World, scenario: Scenario) -> None:
+    """What the records say is there is there, and nothing else; and all that guests wrote."""
+    servers = world.records.all()
+    kept = {disk.volume for each in servers for disk in each.disks}
+    if not scenario.takes_away:
+        assert set(world.written) <= kept, "a disk that a guest has written to is gone"
+    if any(each.operation for each in servers):
+        return
+    assert set(world.pool.names()) == kept
+    assert set(world.domains.defined) == set(world.claims.held) == {each.id for each in servers}
+    for each in servers:
+        look_at(world, each)
+
+
+def look_at(world: World, server: Server) -> None:
+    domains = world.domains
+    for disk in server.disks:
+        begins = CONTENT if disk.template else b""
+        written = world.written.get(disk.volume, b"")
+        assert sorted(world.holds(disk.volume)) == sorted(begins + written)
+        assert world.pool.get(disk.volume).capacity == disk.size
+    volumes = [disk.volume for disk in server.disks]
+    for each in (domains.defined, domains.live):
+        if found := each.get(server.id):
+            assert [Path(world.path_of(disk)).name for disk in found.disks] == volumes
+    marked = domains.defined[server.id].record
+    assert marked
+    assert codec.decode(marked.record.encode(), Server, Path(), 1) == settled(server)
+    assert world.claims.held[server.id] == sum(disk.size for disk in server.disks)
+
+
+def moments(scenario: Scenario, state: Path, fault: Callable[[int], Fault]) -> int:
+    """How many there are at which it can come."""
+    world = World(state, scenario.type)
+    server = scenario.make(world)
+    world.moments.begin(fault(10**6))
+    scenario.act(world, server)
+    return world.moments.seen
+
+
+def test_every_verb_is_here():
+    assert {each.verb for each in SCENARIOS.values()} == set(VERBS)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_in_peace_it_does_what_it_is_for(room, name):
+    assert play(SCENARIOS[name], room, NONE, NONE) == (True, False)
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_nothing_is_lost_and_no_record_lies(room, name, kind):
+    scenario, fault = SCENARIOS[name], FAULTS[kind]
+    for at in range(1, moments(scenario, room / "count", fault) + 1):
+        state = room / f"{at}"
+        came, _ = play(scenario, state, fault(at), NONE)
+        assert came
+
+
+@pytest.mark.parametrize("again", FAULTS)
+@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize(
+    "kinds", [STEPS, pytest.param(ANYWHERE, marks=pytest.mark.full)], ids=["step", "moment"]
+)
+def test_nor_when_the_recovery_meets_it_again(room, kinds, name, again):
+    """Killed at every step, and then the recovery at every moment."""
+
+    def killed(at: int) -> Fault:
+        return Fault(at=at, kinds=kinds, error=Killed())
+
+    scenario = SCENARIOS[name]
+    for at in range(1, moments(scenario, room / "count", killed) + 1):
+        second, more = 1, True
+        while more:
+            state = room / f"{at}-{second}"
+            _, more = play(scenario, state, killed(at), FAULTS[again](second))
+            second += 1
