@@ -347,8 +347,11 @@ class TargetTaken(Conflict):
 class GuestHoldsOn(Conflict):
     target: str
     seconds: int
-    message = "the guest did not let disk {self.target} go within {self.seconds} s"
-    hint = "unmount it in the guest, or stop the server, and try again"
+    message = "the guest has not released disk {self.target} within {self.seconds} s"
+    hint = (
+        "it may still do so: unmount the disk in the guest, or stop the server, and run the same "
+        "command again"
+    )
 
 
 # 5: an image that is not what it says or must not be trusted

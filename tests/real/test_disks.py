@@ -11,6 +11,7 @@ import pytest
 from lxml import etree
 
 from millpond.model.sizes import MiB
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture(params=["default", pytest.param("raw", marks=pytest.mark.full)])
@@ -194,11 +195,21 @@ def test_a_data_disk_comes_and_goes_while_linux_runs(millpond, guest, linux_gues
     added = xml.findall("devices/disk")[1]
     assert added.get("type") == "volume"
     assert len(added.find("backingStore")) == 0
+    domain = connection.lookupByName("lin")
+    domain.suspend()  # too slow to answer
+    code, message = millpond.fails("server", "disk", "remove", "lin", "disk.data0")
+    assert (code, "has not released disk vdb" in message) == (4, True)
+    assert len(millpond.server("lin").disks) == 2
+    domain.resume()
+    wait_for(lambda: len(disks_of(domain, 0)) == 1, 30)  # however late: it was asked
     millpond.ok("server", "disk", "remove", "lin", "disk.data0")
-    xml = etree.fromstring(connection.lookupByName("lin").XMLDesc())
-    assert len(xml.findall("devices/disk")) == 1
+    assert len(disks_of(domain, 0)) == len(disks_of(domain, libvirt.VIR_DOMAIN_XML_INACTIVE)) == 1
     assert millpond.json("server", "show", "lin")["state"] == "running"
     assert len(os.listdir(millpond.disks)) == 1
+
+
+def disks_of(domain, flags):
+    return etree.fromstring(domain.XMLDesc(flags)).findall("devices/disk")
 
 
 @pytest.mark.full
@@ -208,9 +219,13 @@ def test_a_guest_that_holds_on_keeps_its_disk(millpond, guest):
     millpond.ok("server", "disk", "add", "web", "--size", "8M")
     code, message = millpond.fails("server", "disk", "remove", "web", "disk.data0")
     assert code == 4
-    assert "did not let disk vdb go" in message
+    assert "has not released disk vdb" in message
     shown = millpond.json("server", "show", "web")
-    assert (shown["state"], len(shown["disks"])) == ("running", 2)
+    assert (shown["state"], len(shown["disks"])) == ("interrupted (disk remove: detach)", 2)
+    millpond.ok("server", "stop", "web", "--hard")
+    millpond.ok("server", "disk", "remove", "web", "disk.data0")
+    shown = millpond.json("server", "show", "web")
+    assert (shown["state"], len(shown["disks"])) == ("stopped", 1)
 
 
 def test_only_data_disks_can_be_removed(millpond, guest):

@@ -18,7 +18,7 @@ from millpond.compute.freezing import details_of
 from millpond.compute.recover import VERBS, recover
 from millpond.compute.request import ServerRequest
 from millpond.compute.snapshot import snapshotting
-from millpond.errors import LibvirtFailed, MillpondError, NoSpace, StateNotWritable
+from millpond.errors import GuestHoldsOn, LibvirtFailed, MillpondError, NoSpace, StateNotWritable
 from millpond.model.flavor import Flavor
 from millpond.model.server import Server
 from millpond.model.sizes import MiB
@@ -265,6 +265,42 @@ def test_every_verb_is_here():
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_in_peace_it_does_what_it_is_for(room, name):
     assert play(SCENARIOS[name], room, NONE, NONE) == (True, False)
+
+
+def slow_removal(room: Path) -> tuple[World, Server, Scenario]:
+    """The guest has not let the disk go in time."""
+    scenario = SCENARIOS["disk remove while it runs"]
+    world = World(room, scenario.type)
+    server = scenario.make(world)
+    assert server
+    world.domains.holds_on = True
+    with pytest.raises(GuestHoldsOn):
+        scenario.act(world, server)
+    left = _left(world)
+    assert left
+    assert left.operation
+    assert (left.operation.verb, left.operation.step) == ("disk remove", "detach")
+    return world, left, scenario
+
+
+@pytest.mark.parametrize("again", ["doctor", "the command"])
+def test_a_disk_that_a_guest_lets_go_late_is_removed(room, again):
+    world, left, scenario = slow_removal(room)
+    world.domains.let_go(left.id, "vdb")
+    world.guest_writes()
+    recover(world.host, left) if again == "doctor" else scenario.act(world, left)
+    assert [disk.role for disk in world.records.all()[0].disks] == ["disk"]
+    look(world, scenario)
+
+
+def test_a_guest_that_never_lets_a_disk_go_can_be_stopped(room):
+    world, left, scenario = slow_removal(room)
+    with pytest.raises(GuestHoldsOn):
+        recover(world.host, left)
+    power.stop(world.host, left, patience=0)
+    scenario.act(world, left)
+    assert [disk.role for disk in world.records.all()[0].disks] == ["disk"]
+    look(world, scenario)
 
 
 @pytest.mark.parametrize("kind", FAULTS)

@@ -8,11 +8,11 @@ from functools import partial
 from millpond.backends.backend import DiskWanted
 from millpond.compute import disks, spawn
 from millpond.compute.domain_xml import disk_xml, record_xml
-from millpond.compute.domains import ON
+from millpond.compute.domains import DETACH_PATIENCE, ON
 from millpond.compute.host import Host
-from millpond.compute.power import unoccupied
+from millpond.compute.power import REMOVAL, unoccupied
 from millpond.compute.resize import disk_of
-from millpond.errors import BadOption, Unsupported, VolumeExists
+from millpond.errors import BadOption, GuestHoldsOn, Interrupted, Unsupported, VolumeExists
 from millpond.model.server import Content, Disk, Server
 from millpond.model.sizes import format_size, whole_sectors
 from millpond.records import journal
@@ -41,14 +41,20 @@ def add(host: Host, server: Server, size: int) -> Disk:
 
 
 def remove(host: Host, server: Server, role: str) -> None:
+    """Called again while the guest still has the disk, it goes on waiting for it."""
     with host.records.lock(server):
-        current = unoccupied(host, server)
+        current = unoccupied(host, server, but=REMOVAL)
         if disk_of(current, role).content is not Content.DATA:
             reason = "it came with the server and goes with it"
             raise Unsupported(f"removing {role}", reason, "only data disks come and go")
         details = {"role": role}
-        notes = ServerJournal(host.records, details)
-        journal.run(removing(host, details), current, notes, host.watch)
+        verb, notes = removing(host, details), ServerJournal(host.records, details)
+        if (left := current.operation) is None:
+            journal.run(verb, current, notes, host.watch)
+        elif left.details == details:
+            journal.recover(verb, left.step, current, notes, host.watch)
+        else:
+            raise Interrupted(server.name, left.verb, left.step)
     LOG.info("removed %s from server %s", role, server.name)
 
 
@@ -75,14 +81,14 @@ def removing(host: Host, details: Mapping[str, str]) -> Verb[Server]:
         Step(
             "detach",
             deed(partial(_detach, host, details)),
-            partial(_attach, host, details),
+            partial(_attach_again, host, details),
         ),
         Step("volume", deed(partial(_delete, host, details))),
         Step("release", deed(partial(_claim_without, host, details))),
     )
     finished = partial(_without, details)
     return Verb(
-        "disk remove",
+        REMOVAL,
         steps,
         finished=lambda each: settled(finished(each)),
         undone=settled,
@@ -139,6 +145,15 @@ def _attach(host: Host, details: Mapping[str, str], server: Server) -> None:
         host.domains.mark(server.id, record_xml(settled(server), host.records.owner))
     else:
         spawn.define(host, server)
+
+
+def _attach_again(host: Host, details: Mapping[str, str], server: Server) -> None:
+    """Once it was asked, a guest may let the disk go however late, and nothing can stop it: as
+    long as it has not, the removal stays recorded."""
+    disk, running = disk_of(server, details["role"]), host.domains.description(server.id)
+    if running and running.id is not None and running.disk(disk.target):
+        raise GuestHoldsOn(disk.target, DETACH_PATIENCE)
+    _attach(host, details, server)
 
 
 def _detach(host: Host, details: Mapping[str, str], server: Server) -> None:

@@ -18,7 +18,7 @@ from millpond.xml.nova import NovaDomainXml
 ON = ("running", "paused", "stopping", "suspended", "crashed")
 """The states of a domain that has a QEMU."""
 
-_DETACH_PATIENCE = 10.0
+DETACH_PATIENCE = 10
 """Seconds that a guest has to let a disk go; one that means to needs less than one."""
 
 _AT_ONCE = 3
@@ -155,13 +155,13 @@ class Domains:
                 self._wait_until_gone(id, disk.target)
 
     def _wait_until_gone(self, id: ServerId, target: str) -> None:
-        end = time.monotonic() + _DETACH_PATIENCE
+        end = time.monotonic() + DETACH_PATIENCE
         while time.monotonic() < end:
             with self._get(id, f"looking for {target}") as domain:
                 if target not in _targets(domain):
                     return
             time.sleep(0.1)
-        raise GuestHoldsOn(target, int(_DETACH_PATIENCE))
+        raise GuestHoldsOn(target, DETACH_PATIENCE)
 
     def resize_disk(self, id: ServerId, target: str, size: int) -> None:
         """While it runs. libvirt would also shrink it, silently (trap 15): callers never ask."""

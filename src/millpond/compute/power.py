@@ -15,6 +15,8 @@ from millpond.records.records import ServerJournal, settled
 
 LOG = logging.getLogger(__name__)
 
+REMOVAL = "disk remove"
+"""A server may be stopped in the middle of it: that is how a guest lets a disk go that it holds."""
 _POLL = 0.1
 
 
@@ -32,7 +34,7 @@ def stop(host: Host, server: Server, *, patience: float) -> bool:
     Whether the guest did it itself.
     """
     with host.records.lock(server):
-        unoccupied(host, server)
+        unoccupied(host, server, but=REMOVAL)
         clean = _stop(host, patience, server)
     LOG.info("stopped server %s%s", server.name, "" if clean else " by pulling the plug")
     return clean
@@ -75,12 +77,13 @@ def rebooting(host: Host, *, patience: float = 0) -> Verb[Server]:
     )
 
 
-def unoccupied(host: Host, server: Server) -> Server:
-    """The record as it is now that its lock is held; one left in the middle is refused."""
+def unoccupied(host: Host, server: Server, *, but: str = "") -> Server:
+    """The record as it is now that its lock is held; one left in the middle is refused, ``but``
+    of this verb."""
     current = host.records.find(server.id)
     if current is None:
         raise WrongState(server.name, "gone", "there")
-    if current.operation:
+    if current.operation and current.operation.verb != but:
         raise Interrupted(server.name, current.operation.verb, current.operation.step)
     return current
 
