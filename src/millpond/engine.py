@@ -341,7 +341,7 @@ class Engine:
         """What each volume of a pool belongs to, in words, from the records."""
         keeps_templates = pool.ceph or pool.name == self.pool_plan.base.name
         templates = self.cache.all() if keeps_templates else ()
-        servers = self.commons.records.all()  # of all hosts: they may share the pool
+        servers, _ = self.commons.records.readable()  # of all hosts: they may share the pool
         disks = [(disk, server) for server in servers for disk in server.disks]
         overlays = [(server.overlay, server) for server in servers]
         return {

@@ -634,8 +634,12 @@ class StateNotWritable(StateProblem):
 
 
 @dataclass(eq=False)
-class DamagedRecord(StateProblem):
+class UnreadableRecord(StateProblem):
     path: Path
+
+
+@dataclass(eq=False)
+class DamagedRecord(UnreadableRecord):
     reason: str
     message = "the record {self.path} cannot be used: {self.reason}"
     hint = "'millpond doctor' says what it belongs to and what can be rebuilt"
@@ -661,8 +665,9 @@ class UnknownOperation(StateProblem):
 
 
 @dataclass(eq=False)
-class NewerRecord(StateProblem):
-    path: Path
+class NewerRecord(UnreadableRecord):
+    """It is not damaged: nothing takes its place."""
+
     schema: int
     known: int
     message = (

@@ -71,6 +71,18 @@ def test_a_newer_record_is_refused_and_not_guessed_at(records, tmp_path):
         records.find(SERVER_ID)
 
 
+def test_a_newer_record_stops_no_list_and_decides_nothing(records):
+    other = replace(server(), id=ServerId("newer"), name="newer", schema=99)
+    records.put(server())
+    records.put(other)
+    servers, unreadable = records.readable()
+    assert servers == [server()]
+    assert [each.path.stem for each in unreadable] == ["newer"]
+    for decide in (records.all, lambda: records.has_name("free")):
+        with pytest.raises(NewerRecord):
+            decide()
+
+
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"schema": 1}', b"not json"])
 def test_a_damaged_record_is_named(records, tmp_path, content):
     records.put(server())

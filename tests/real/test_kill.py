@@ -97,7 +97,7 @@ def test_a_server_that_runs_when_its_create_is_killed_stays(millpond, vmdk, conn
     killed(millpond, "create", *RUNS, "create", "victim", vmdk)
     domain = connection.lookupByName("victim")
     number = domain.ID()
-    assert "create was finished" in millpond.ok("doctor", "--mend").stdout
+    assert "create was finished" in millpond.ok("doctor", "--mend")
     assert listed(millpond) == {"victim": "running"}
     assert domain.ID() == number  # the same QEMU
     millpond.wait_for_console(domain.UUIDString(), "READY")

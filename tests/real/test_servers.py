@@ -5,6 +5,7 @@ import re
 import stat
 import subprocess
 import sys
+import uuid
 from dataclasses import replace
 
 import pytest
@@ -388,11 +389,20 @@ def test_a_server_in_a_pool_that_is_stopped_is_not_half_deleted(millpond, qcow2,
 def test_a_damaged_record_does_not_keep_others_from_being_found(millpond, qcow2):
     made = create(millpond, "web", qcow2, "--no-start")
     (millpond.state / "servers" / "11111111-1111-1111-1111-111111111111.json").write_text("{")
+    (millpond.state / "servers" / "99.json").write_text('{"schema": 99}')
     for name in (made["id"], made["id"][:8], "web"):
         assert millpond.json("server", "show", name)["name"] == "web"
     listed = millpond.run("server", "list")
     assert "web" in listed.stdout
-    assert "11111111-1111-1111-1111-111111111111.json" in listed.stderr
+    for name in ("11111111-1111-1111-1111-111111111111.json", "99.json"):
+        assert name in listed.stderr
+    millpond.ok("cache", "prune", "--all-unused")  # what may be used stays
+    (cached,) = millpond.json("cache", "list")["templates"]
+    assert "perhaps server 99" in str(cached)
+    (millpond.state / "images/records" / f"{uuid.uuid4()}.json").write_text('{"schema": 99}')
+    (millpond.state / "instances/_base.millpond/records/newer.json").write_text("{")
+    for words in (["image", "list"], ["cache", "list"], ["pool", "list"], ["host", "list"]):
+        millpond.ok(*words)
     code, message = millpond.fails("server", "show", "mail")  # it may be the damaged one
     assert code == 8
     assert "11111111-1111-1111-1111-111111111111.json" in message

@@ -286,10 +286,22 @@ def _rewrite(directory: Path, image: Image, **changes: object) -> None:
 
 
 def test_a_newer_record_is_not_guessed_at(catalogue: Intake, directory: Path, disk: Path) -> None:
-    _rewrite(directory, catalogue.add(disk), schema=2)
+    """It stops no list; but nothing is decided without it."""
+    other = catalogue.add(disk, name="other")
+    newer = catalogue.add(disk, name="newer")
+    _rewrite(directory, newer, schema=2)
 
-    with pytest.raises(NewerRecord):
-        catalogue.all()
+    assert catalogue.all() == [other]
+    assert catalogue.get("other") == other
+    for decide in (
+        catalogue.leftovers,
+        catalogue.sweep,
+        lambda: catalogue.remove(other),
+        lambda: catalogue.add(disk, name="third"),
+    ):
+        with pytest.raises(NewerRecord):
+            decide()
+    assert catalogue.all() == [other]
 
 
 @pytest.mark.parametrize(
@@ -307,8 +319,9 @@ def test_a_damaged_record_is_named(
     image = catalogue.add(disk)
     _rewrite(directory, image, **changes)
 
+    assert catalogue.all() == []
     with pytest.raises(DamagedRecord, match=image.id):
-        catalogue.all()
+        catalogue.every()
     with pytest.raises(DamagedRecord):
         catalogue.sweep()
     assert catalogue.local_file(image).exists()

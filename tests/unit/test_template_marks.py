@@ -6,6 +6,11 @@ from datetime import timedelta
 
 import pytest
 
+from millpond.errors import NewerRecord
+from millpond.model.formats import DiskFormat
+from millpond.model.names import ImageId
+from millpond.model.sizes import MiB
+from millpond.model.template import Prepared, Template
 from millpond.storage.memory_pool import MemoryPool
 from millpond.system.files import own_space
 from millpond.templates.marks import Marks
@@ -14,10 +19,27 @@ from millpond.templates.store import file_store
 MONTH = timedelta(days=30)
 
 
+def template(store, name, schema):
+    return Template(
+        image=ImageId("image"),
+        image_digest="0",
+        pool=store.pool.name,
+        volume=name,
+        format=DiskFormat.RAW,
+        virtual_size=MiB,
+        size=5,
+        prepared=Prepared.COPY,
+        digest=None,
+        created="2026-01-02T03:04:05+00:00",
+        schema=schema,
+    )
+
+
 @pytest.fixture
 def store(tmp_path):
     pool = MemoryPool("base")
     pool.path = str(tmp_path / "_base")
+    (tmp_path / "_base").mkdir()
     return file_store(pool)
 
 
@@ -59,6 +81,37 @@ def test_no_note_is_lost_while_the_host_looks_at_what_it_uses(store):
 
         marks.tell(look)
     assert marks.own().in_use == {"early", "late"}
+
+
+@pytest.mark.parametrize("content", [b"{", b'{"schema": 99}'], ids=["damaged", "newer"])
+def test_a_host_whose_mark_cannot_be_read_may_use_anything(store, content):
+    host(store).note("a")
+    (store.beside / "uses" / "here.json").write_bytes(content)
+    there = host(store, "there")
+    there.note("b")
+    (found,) = there.hosts_using("c")
+    assert found.startswith("perhaps host here: the record")
+
+
+@pytest.mark.parametrize("content", [b"{", b'{"schema": 99}'], ids=["damaged", "newer"])
+def test_a_pin_that_cannot_be_read_is_one(store, content):
+    marks = host(store)
+    marks.pin("a", "root")
+    (store.beside / "pins" / "a.json").write_bytes(content)
+    assert marks.pinned_by("a").startswith("somebody: the record")
+
+
+def test_a_template_of_a_newer_version_stops_no_list_and_is_nobody_elses(store, caplog):
+    for name, schema in (("a", 1), ("newer", 99)):
+        store.put(template(store, name, schema))
+        (store.cache / name).write_bytes(b"bytes")
+    for _ in range(2):
+        assert [each.volume for each in store.all()] == ["a"]
+    assert [each.message.split(" is left out")[0] for each in caplog.records] == ["template newer"]
+    with pytest.raises(NewerRecord):
+        store.find("newer")
+    assert store.unknown() == []
+    assert store.space() == 2 * store.shelf.space("a") > 0
 
 
 def test_a_pin_says_whose_it_is_until_it_is_taken_away(store):

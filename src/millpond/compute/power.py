@@ -16,7 +16,7 @@ from millpond.records.records import ServerJournal, settled
 LOG = logging.getLogger(__name__)
 
 REMOVAL = "disk remove"
-"""A server may be stopped in the middle of it: that is how a guest lets a disk go that it holds."""
+"""A server may be stopped in the middle of it: then its guest holds no disk any more."""
 _POLL = 0.1
 
 

@@ -39,13 +39,19 @@ class TemplateUses:
 
     def promised(self) -> Uses:
         """By our records alone, which name a template before it is fetched."""
-        return _gathered(_of_records(self.records.all()))
+        servers, unknown = self._servers()
+        return _gathered(_of_records(servers), unknown)
 
     def all(self) -> Uses:
-        servers = self.records.all()
+        servers, unknown = self._servers()
         legacy, unreadable = self._of_legacy_disks()
         found = [*_of_records(servers), *self._of_domains(), *self._of_volumes(servers), *legacy]
-        return _gathered(found, unreadable)
+        return _gathered(found, unknown + unreadable)
+
+    def _servers(self) -> tuple[list[Server], tuple[str, ...]]:
+        """And, in words, those whose records cannot be read: they may use any template."""
+        servers, unreadable = self.records.readable()
+        return servers, tuple(f"perhaps server {each.path.stem}: {each}" for each in unreadable)
 
     def _of_domains(self) -> Iterator[Use]:
         links = self.find_links()

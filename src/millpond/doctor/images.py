@@ -6,22 +6,30 @@ from functools import partial
 from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.wording import counted
 from millpond.engine import Engine
-from millpond.errors import DamagedRecord
+from millpond.errors import DamagedRecord, NewerRecord, UnreadableRecord
 from millpond.images.catalogue import Catalogue
 from millpond.model.image import Image
 from millpond.model.sizes import format_size
 
 
 def contents(engine: Engine) -> Iterator[Finding]:
-    images = engine.catalogue.all()
+    images, unreadable = engine.catalogue.readable()
+    for each in unreadable:
+        yield problem(str(each), _cure(each))
     gone = [image for image in images if not _has_content(engine.catalogue, image)]
     for image in gone:
         yield problem(
             f"the content of image {image.name!r} is gone: no server can be made from it",
             f"'millpond image remove {image.name}', and add it again",
         )
-    if not gone:
+    if not gone and not unreadable:
         yield ok(f"{counted(len(images), 'image')} on record, none without its content")
+
+
+def _cure(found: UnreadableRecord) -> str:
+    if isinstance(found, NewerRecord):
+        return found.advice
+    return f"rm {found.path}, and add the image again; until then no image can be removed"
 
 
 def leftovers(engine: Engine) -> Iterator[Finding]:

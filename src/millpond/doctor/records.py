@@ -11,7 +11,7 @@ from millpond.doctor.finding import Finding, Level, ok, problem, warning
 from millpond.doctor.places import nearest_existing
 from millpond.doctor.wording import counted
 from millpond.engine import Engine
-from millpond.errors import DamagedRecord, HostNotConfigured
+from millpond.errors import HostNotConfigured, NewerRecord, UnreadableRecord
 from millpond.system import files
 from millpond.system.locks import Locks
 
@@ -34,14 +34,19 @@ def state_directory(engine: Engine) -> Iterator[Finding]:
 def damaged(engine: Engine) -> Iterator[Finding]:
     servers, found = engine.commons.records.readable()
     for each in found:
-        yield problem(
-            str(each),
-            f"mv {each.path} {each.path}.damaged; then 'millpond doctor --adopt' makes it anew "
-            "from the server's domain, if that is still there",
-        )
+        yield problem(str(each), _cure(each))
     yield from _of_another_machine(engine)
     if not found:
         yield ok(f"{counted(len(servers), 'server')} on record")
+
+
+def _cure(found: UnreadableRecord) -> str:
+    if isinstance(found, NewerRecord):
+        return found.advice
+    return (
+        f"mv {found.path} {found.path}.damaged; then 'millpond doctor --adopt' makes it again "
+        "from the server's domain, if that is still there"
+    )
 
 
 def homeless(engine: Engine) -> Iterator[Finding]:
@@ -97,7 +102,7 @@ def _of_another_machine(engine: Engine) -> Iterator[Finding]:
         return
     try:
         _ = engine.records.owner
-    except DamagedRecord as error:
+    except UnreadableRecord as error:
         yield problem(
             str(error),
             f"use a state directory of this machine's own; if this is a copy that shall go on "

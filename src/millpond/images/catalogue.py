@@ -22,6 +22,7 @@ from millpond.errors import (
     ImageInUse,
     ImageNotFound,
     StateNotWritable,
+    UnreadableRecord,
 )
 from millpond.images.source import Stream, booted_with, picked
 from millpond.model.image import Image
@@ -56,16 +57,48 @@ class Catalogue:
         self._records = directory / "records"
         self._incoming = directory / "incoming"
         self._locks = Locks(directory / "locks")
+        self._left_out: set[Path] = set()
 
     def all(self) -> list[Image]:
-        found = [image for path in self._record_paths() if (image := self._read(path))]
-        return sorted(found, key=lambda image: (image.name, image.id))
+        """For showing and finding: those whose records can be read. Whoever decides by what is
+        *not* there asks for every()."""
+        images, unreadable = self.readable()
+        for each in unreadable:
+            if each.path not in self._left_out:
+                LOG.warning("an image is left out: %s", each)
+                self._left_out.add(each.path)
+        return images
+
+    def every(self) -> list[Image]:
+        images, unreadable = self.readable()
+        if unreadable:
+            raise unreadable[0]
+        return images
+
+    def readable(self) -> tuple[list[Image], list[UnreadableRecord]]:
+        """And what is wrong with the others."""
+        images: list[Image] = []
+        unreadable: list[UnreadableRecord] = []
+        for path in self._record_paths():
+            try:
+                if image := self._read(path):
+                    images.append(image)
+            except UnreadableRecord as error:
+                unreadable.append(error)
+        return sorted(images, key=lambda image: (image.name, image.id)), unreadable
 
     def find(self, name_or_id: str) -> Image | None:
         return next((image for image in self.all() if name_or_id in (image.id, image.name)), None)
 
     def get(self, name_or_id: str) -> Image:
-        return picked(self.all(), name_or_id)
+        """Also if another's record cannot be read; not found, it may be that one."""
+        images, unreadable = self.readable()
+        try:
+            return picked(images, name_or_id)
+        except ImageNotFound as error:
+            if unreadable:
+                raise unreadable[0] from error
+            raise
 
     def remove(self, image: Image) -> None:
         """Forget an image, and its content if no other image has the same. Whether a server
@@ -73,9 +106,9 @@ class Catalogue:
         with self._writing(), self._locks.hold(LOCK):
             if not self._record(image.id).exists():
                 raise ImageNotFound(image.id)
-            if needing := booted_with(self.all(), image):
+            if needing := booted_with(self.every(), image):
                 raise ImageInUse(image.name, images=needing)
-            others = [each for each in self.all() if each.id != image.id]
+            others = [each for each in self.every() if each.id != image.id]
             files.remove(self._record(image.id))
             files.sync_directory(self._records)
             if image.digest not in {each.digest for each in others}:
@@ -143,7 +176,7 @@ class Catalogue:
 
     def _unnamed(self) -> list[Path]:
         """Blobs without a record, and records that were not finished. The lock is held."""
-        needed = {image.digest for image in self.all()}
+        needed = {image.digest for image in self.every()}
         blobs = [path for path in files.entries(self._blobs) if _DIGEST.fullmatch(path.name)]
         records = [path for path in files.entries(self._records) if _HALF.fullmatch(path.name)]
         return [*records, *(path for path in blobs if path.name not in needed)]

@@ -148,7 +148,7 @@ class Intake(Catalogue):
             files.write_atomically(record, codec.encode(ImageRecord(image=image)))
 
     def _refuse_taken(self, name: str) -> None:
-        if name in {image.name for image in self.all()}:
+        if name in {image.name for image in self.every()}:
             raise NameTaken("an image", name)
 
     def _with_ids(self, format: ImageFormat, properties: Mapping[str, str]) -> dict[str, str]:

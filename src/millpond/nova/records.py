@@ -7,7 +7,7 @@ from typing import Any
 from nova import context, exception
 from nova.objects.instance import Instance, InstanceList
 
-from millpond.errors import Busy, DamagedRecord, DiskNotFound
+from millpond.errors import Busy, DiskNotFound, UnreadableRecord
 from millpond.model.flavor import Flavor
 from millpond.model.formats import ImageFormat
 from millpond.model.names import ImageId, ServerId
@@ -89,15 +89,16 @@ class NovaRecords:
             raise damaged[0]
         return servers
 
-    def readable(self) -> tuple[list[Server], list[DamagedRecord]]:
-        servers, damaged = [], []
+    def readable(self) -> tuple[list[Server], list[UnreadableRecord]]:
+        servers: list[Server] = []
+        damaged: list[UnreadableRecord] = []
         admin = context.get_admin_context()
         for instance in InstanceList.get_by_host(
             admin, self.owner, expected_attrs=["system_metadata", "flavor"]
         ):
             try:
                 servers.append(_server(instance))
-            except DamagedRecord as error:
+            except UnreadableRecord as error:
                 damaged.append(error)
         return sorted(servers, key=lambda server: (server.name, server.id)), damaged
 

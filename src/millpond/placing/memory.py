@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from millpond.config import HostSettings
-from millpond.errors import DamagedRecord, StateNotWritable
+from millpond.errors import StateNotWritable, UnreadableRecord
 from millpond.records import codec
 from millpond.system import files
 
@@ -46,7 +46,7 @@ class Memory:
         """Nothing, if it cannot be read: it is reported anew then."""
         try:
             found = codec.decode(self._path.read_bytes(), _File, self._path, _SCHEMA)
-        except (FileNotFoundError, DamagedRecord):
+        except (FileNotFoundError, UnreadableRecord):
             return {}
         return found.hosts
 

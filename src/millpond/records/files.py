@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from millpond.errors import DamagedRecord, StateNotWritable
+from millpond.errors import DamagedRecord, FileNotReadable, StateNotWritable, UnreadableRecord
 from millpond.model.names import ServerId
 from millpond.model.server import SCHEMA, Server
 from millpond.records import codec
@@ -51,22 +51,23 @@ class FileRecords:
         return self._find_at(self._path(id)) if "/" not in id else None
 
     def all(self) -> list[Server]:
-        servers, damaged = self.readable()
-        if damaged:
-            raise damaged[0]
+        servers, unreadable = self.readable()
+        if unreadable:
+            raise unreadable[0]
         return servers
 
-    def readable(self) -> tuple[list[Server], list[DamagedRecord]]:
+    def readable(self) -> tuple[list[Server], list[UnreadableRecord]]:
         """For showing and finding: the servers whose records can be read, and what is wrong with
         the others. Whoever decides by what is *not* there asks for all."""
-        servers, damaged = [], []
+        servers: list[Server] = []
+        unreadable: list[UnreadableRecord] = []
         for path in self._paths():
             try:
                 if server := self._find_at(path):
                     servers.append(server)
-            except DamagedRecord as error:
-                damaged.append(error)
-        return sorted(servers, key=lambda server: (server.name, server.id)), damaged
+            except UnreadableRecord as error:
+                unreadable.append(error)
+        return sorted(servers, key=lambda server: (server.name, server.id)), unreadable
 
     def host_of(self, id: ServerId) -> str | None:
         found = self.find(id)
@@ -104,6 +105,8 @@ class FileRecords:
             return self._read(path)
         except FileNotFoundError:  # deleted while we were listing
             return None
+        except OSError as error:
+            raise FileNotReadable(path, error.strerror or str(error)) from error
 
     def _read(self, path: Path) -> Server:
         return codec.decode(path.read_bytes(), Server, path, SCHEMA)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from millpond.errors import DamagedRecord
+from millpond.errors import UnreadableRecord
 from millpond.model.names import ServerId
 from millpond.model.server import Server
 from millpond.records.records import Records
@@ -28,10 +28,10 @@ class RecordsOfHosts:
     def all(self) -> list[Server]:
         return [each for each in self._records.all() if self._counts(each.host)]
 
-    def readable(self) -> tuple[list[Server], list[DamagedRecord]]:
-        """A damaged one may be anybody's."""
-        servers, damaged = self._records.readable()
-        return [each for each in servers if self._counts(each.host)], damaged
+    def readable(self) -> tuple[list[Server], list[UnreadableRecord]]:
+        """One that cannot be read may be anybody's."""
+        servers, unreadable = self._records.readable()
+        return [each for each in servers if self._counts(each.host)], unreadable
 
     def host_of(self, id: ServerId) -> str | None:
         return self._records.host_of(id)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from millpond.errors import DamagedRecord, NoSpace
+from millpond.errors import NoSpace, UnreadableRecord
 from millpond.model.names import ServerId
 from millpond.model.server import Operation, Server
 
@@ -23,7 +23,7 @@ class Records(Protocol):
         """Every server, by name."""
         ...
 
-    def readable(self) -> tuple[list[Server], list[DamagedRecord]]:
+    def readable(self) -> tuple[list[Server], list[UnreadableRecord]]:
         """Every server whose record can be read, and what is wrong with the others."""
         ...
 

@@ -109,7 +109,7 @@ class ImageCacheManager:
         many templates there are."""
         now = self._around.find_promised()
         both = {**before.by_template, **now.by_template}
-        uses = Uses(by_template=both, unreadable=before.unreadable)
+        uses = Uses(by_template=both, unreadable=before.unreadable + now.unreadable)
         decided = self._decided(rules, uses)
         return [each for each in decided if each.goes and each.cached.template.volume in held]
 
@@ -129,7 +129,9 @@ class ImageCacheManager:
 
     def _decided(self, rules: Rules, uses: Uses) -> list[Verdict]:
         now = datetime.now(UTC)
-        known = _Known(uses=uses, own=self._marks.own(), others=tuple(self._marks.others()))
+        others, unreadable = self._marks.others()
+        every = replace(uses, unreadable=uses.unreadable + unreadable)
+        known = _Known(uses=every, own=self._marks.own(), others=tuple(others))
         return decide([self._cached(each, known) for each in self._store.all()], rules, now)
 
     def _cached(self, template: Template, known: "_Known") -> Cached:

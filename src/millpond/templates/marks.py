@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from millpond.errors import UnreadableRecord
 from millpond.records import codec
 from millpond.system import files
 from millpond.templates.store import TemplateStore
@@ -71,15 +72,27 @@ class Marks:
         found = self._read(self._path(self._owner()))
         return found or HostMark(owner=self._owner(), at=_now())
 
-    def others(self) -> list[HostMark]:
-        """Of the hosts that count. One that cannot be read is an error: what it would say is not
-        known."""
+    def others(self) -> tuple[list[HostMark], tuple[str, ...]]:
+        """Of the hosts that count; and, in words, those whose marks cannot be read: they may use
+        any template."""
         oldest, owner = _now() - self._lease, self._owner()
-        return [each for each in self._all() if each.owner != owner and each.at > oldest]
+        found: list[HostMark] = []
+        unreadable: list[str] = []
+        for path in self._paths():
+            try:
+                mark = self._read(path)
+            except UnreadableRecord as error:
+                unreadable.append(f"perhaps host {path.stem}: {error}")
+                continue
+            if mark and mark.owner != owner and mark.at > oldest:
+                found.append(mark)
+        return found, tuple(unreadable)
 
     def hosts_using(self, template: str) -> tuple[str, ...]:
         """Other hosts, in words."""
-        return tuple(f"host {each.owner}" for each in self.others() if template in each.in_use)
+        others, unreadable = self.others()
+        using = (f"host {each.owner}" for each in others if template in each.in_use)
+        return (*using, *unreadable)
 
     def pin(self, template: str, by: str) -> None:
         self._store.write(self._pin(template), codec.encode(Pin(by=by, at=_now())))
@@ -93,12 +106,15 @@ class Marks:
             content = self._pin(template).read_bytes()
         except FileNotFoundError:
             return ""
-        return codec.decode(content, Pin, self._pin(template), SCHEMA).by
+        try:
+            return codec.decode(content, Pin, self._pin(template), SCHEMA).by
+        except UnreadableRecord as error:
+            return f"somebody: {error}"
 
-    def _all(self) -> Iterator[HostMark]:
+    def _paths(self) -> Iterator[Path]:
         for path in files.entries(self._uses):
-            if path.suffix == ".json" and path.name[0] != "." and (mark := self._read(path)):
-                yield mark
+            if path.suffix == ".json" and path.name[0] != ".":
+                yield path
 
     def _read(self, path: Path) -> HostMark | None:
         try:

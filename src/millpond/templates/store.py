@@ -6,13 +6,14 @@ are not here, the records lie in the same place, reached as a pool; all else tha
 pool lies in the state directory.
 """
 
+import logging
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from millpond.errors import DamagedRecord
+from millpond.errors import DamagedRecord, UnreadableRecord
 from millpond.model.template import SCHEMA, Template
 from millpond.records import codec
 from millpond.storage.pool import Pool
@@ -25,6 +26,8 @@ from millpond.templates.ledger import (
     write_beside,
 )
 from millpond.templates.shelf import FileShelf, Shelf, VolumeShelf
+
+LOG = logging.getLogger(__name__)
 
 
 class TemplateStore:
@@ -42,6 +45,7 @@ class TemplateStore:
         self._incoming = beside / "incoming"
         self._quarantine = beside / "quarantine"
         self._locks = Locks(beside / "locks")
+        self._left_out: set[str] = set()
 
     @property
     def cache(self) -> Path:
@@ -81,9 +85,16 @@ class TemplateStore:
         return template if is_whole else None
 
     def all(self) -> Iterator[Template]:
+        """Those whose records can be read. Of one that a newer version wrote, and that find()
+        refuses, nothing is decided: it stays."""
         for name in self._ledger.names():
-            if template := self.find(name):
-                yield template
+            try:
+                if template := self.find(name):
+                    yield template
+            except UnreadableRecord as error:
+                if name not in self._left_out:
+                    LOG.warning("template %s is left out: %s", name, error)
+                    self._left_out.add(name)
 
     def put(self, template: Template) -> None:
         """Written last: from here on the template exists."""
@@ -127,13 +138,13 @@ class TemplateStore:
 
     def space(self) -> int:
         """What the templates take on disk, one that has no record yet included."""
-        names = {each.volume for each in self.all()} | set(self.unfinished())
+        names = {*self._ledger.names(), *self.unfinished()}
         return sum(self.shelf.space(name) for name in names)
 
     def unknown(self) -> list[str]:
         """Files in the pool that are no template and no preparation of ours: never touched."""
         known = {template.volume for template in self.all()} | set(self.unfinished())
-        return sorted(set(self.shelf.names()) - known)
+        return sorted(set(self.shelf.names()) - known - self._left_out)
 
 
 def file_store(pool: Pool, *, adopts: bool = True) -> TemplateStore:
