@@ -29,6 +29,10 @@ def test_what_is_put_is_found(records, one):
 
 def test_what_is_not_there_is_none(records):
     assert records.find(SERVER_ID) is None
+    records.put(replace(server(), id=ServerId("another")))
+    for id in (SERVER_ID, "x" * 300, "é" * 130, "../owner"):
+        assert records.find(ServerId(id)) is None
+    records.remove(ServerId("another"))
     assert records.all() == []
 
 

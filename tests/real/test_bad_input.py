@@ -46,6 +46,17 @@ def test_a_name_that_cannot_be_one(refuses, one_server, name):
     )
 
 
+@pytest.mark.parametrize("name", ["x" * 300, "é" * 130], ids=["letters", "bytes"])
+def test_an_argument_that_is_too_long_for_a_file(refuses, one_server, name):
+    for words in (("show", name), ("delete", name), ("resize", name, "--disk", "1G")):
+        refuses(3, "there is no server", "server", *words)
+    for words in (("show", name), ("remove", name)):
+        refuses(3, "there is no image", "image", *words)
+    for verb in ("pin", "unpin", "verify"):
+        refuses(3, "there is no template", "cache", verb, name)
+    refuses(2, "File name too long", "image", "save", "guest", f"/tmp/{name}")
+
+
 def test_a_name_that_is_taken(refuses, one_server):
     refuses(4, "already a server named 'first'", *create("first"))
 

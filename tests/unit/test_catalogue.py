@@ -260,7 +260,7 @@ def test_too_little_of_an_id_is_ambiguous(catalogue: Intake, directory: Path, di
     assert catalogue.get(image.id) == image
 
 
-@pytest.mark.parametrize("text", ["gone", "", "-"])
+@pytest.mark.parametrize("text", ["gone", "", "-", "x" * 300, "é" * 130])
 def test_what_is_not_there_is_not_found(catalogue: Intake, disk: Path, text: str) -> None:
     catalogue.add(disk)
 

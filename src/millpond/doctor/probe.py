@@ -1,5 +1,6 @@
 """Does KVM run a Linux guest? Tried, because being able to open it proves little (trap 1)."""
 
+import os
 import shutil
 import tempfile
 import time
@@ -58,7 +59,7 @@ def probe_kvm(host: Libvirtd, guest: Path, patience: Mapping[VirtType, float] = 
             return Probe(verdict=Verdict.ABSENT)
         case Access.CLOSED:
             return Probe(verdict=Verdict.CLOSED)
-    if not guest.is_file():
+    if not os.path.isfile(guest):  # a Path raises what is wrong with too long a name
         advice = "'make guests' builds it; --guest names another one"
         raise BadOption("--guest", f"there is no guest {guest}", advice)
     reason = _failure_under_kvm(host, guest, patience[VirtType.KVM])

@@ -138,7 +138,7 @@ class Catalogue:
     # As an ImageSource
 
     def describe(self, id: ImageId) -> Image:
-        if found := self._read(self._record(id)):
+        if files.is_file_name(f"{id}.json") and (found := self._read(self._record(id))):
             return found
         raise ImageNotFound(id)
 

@@ -4,7 +4,7 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -103,11 +103,11 @@ class Intake(Catalogue):
     ) -> Path:
         """Write a copy, compared with what was added; into a directory, under the image's name.
         An interrupted one leaves what was there before."""
-        if target.is_dir():
+        if os.path.isdir(target):
             target /= f"{image.name}.{image.format}"
-        if target.exists() and not force:
+        if os.path.exists(target) and not force:
             raise NameTaken("a file", str(target))
-        part = target.with_name(f".{target.name}.{uuid.uuid4()}")
+        part = target.with_name(f".{uuid.uuid4()}")  # however long the target's own name is
         try:
             self._copy(image, part, progress)
             os.rename(part, target)
@@ -116,7 +116,8 @@ class Intake(Catalogue):
             reason = f"it cannot be written: {error.strerror or error}"
             raise BadOption(str(target), reason, "choose another place") from error
         finally:
-            files.remove(part)
+            with suppress(OSError):
+                files.remove(part)
         return target
 
     @contextmanager

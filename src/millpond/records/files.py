@@ -48,7 +48,8 @@ class FileRecords:
         return found.id
 
     def find(self, id: ServerId) -> Server | None:
-        return self._find_at(self._path(id)) if "/" not in id else None
+        """What cannot be a file's name is no server's id."""
+        return self._find_at(self._path(id)) if files.is_file_name(f"{id}.json") else None
 
     def all(self) -> list[Server]:
         servers, unreadable = self.readable()

@@ -15,6 +15,7 @@ from millpond.model.sizes import format_size
 from millpond.model.template import Prepared
 
 CHUNK = 4 * 1024 * 1024
+_LONGEST_NAME = 255  # NAME_MAX of Linux's file systems, in bytes
 _BLOCK = 512  # st_blocks counts in these, whatever the file system's own are (stat(2))
 _FICLONE = 0x40049409  # _IOW(0x94, 9, int) in linux/fs.h
 
@@ -251,6 +252,11 @@ def entries(directory: Path) -> list[Path]:
         return []
     except OSError as error:
         raise FileNotReadable(directory, error.strerror or str(error)) from error
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a file can be called so, here and everywhere."""
+    return "/" not in name and len(os.fsencode(name)) <= _LONGEST_NAME
 
 
 def remove(path: Path) -> None:
