@@ -633,13 +633,13 @@ class StateNotWritable(StateProblem):
     hint = "run as root, or as a member of its group; 'millpond doctor' shows its owner"
 
 
-@dataclass(eq=False)
 class UnreadableRecord(StateProblem):
     path: Path
 
 
 @dataclass(eq=False)
 class DamagedRecord(UnreadableRecord):
+    path: Path
     reason: str
     message = "the record {self.path} cannot be used: {self.reason}"
     hint = "'millpond doctor' says what it belongs to and what can be rebuilt"
@@ -668,6 +668,7 @@ class UnknownOperation(StateProblem):
 class NewerRecord(UnreadableRecord):
     """It is not damaged: nothing takes its place."""
 
+    path: Path
     schema: int
     known: int
     message = (
