@@ -31,6 +31,7 @@ _LEVELS = {
     _NO_NAMESPACES: ["setpriv", "--bounding-set=-sys_admin", "--"],
     "a user": ["setpriv", f"--reuid={_USER}", f"--regid={_USER}", "--clear-groups", "--"],
 }
+_START = "import sys; sys.path.append(sys.argv[1]); import confine; confine.main(sys.argv[2:])"
 _CREATE_RULESET = 444  # linux/landlock.h
 
 _WITHOUT = """
@@ -106,10 +107,10 @@ def test_it_is_confined_whoever_starts_it(scene, level):
         pytest.skip("this kernel has no Landlock: boot with lsm=landlock,…")
     if level == "a user":
         os.chown(scene.directory / "handed", _USER, _USER)
-    facts = [f"memory={GiB}", "cpu=60", "network=0", f"write={scene.handed.writes[0]}"]
+    facts = [f"parent={os.getpid()}", f"memory={GiB}", "cpu=60", "network=0"]
+    facts += [f"write={each}" for each in scene.handed.writes]
     facts += [f"read={each}" for each in scene.handed.reads]
-    start = "import sys; sys.path.append(sys.argv[1]); import confine; confine.main(sys.argv[2:])"
-    script = ["/usr/bin/python3", "-I", "-S", "-c", start, str(scene.directory), *facts, "--"]
+    script = ["/usr/bin/python3", "-I", "-S", "-c", _START, str(scene.directory), *facts, "--"]
     words = [*_LEVELS[level], *script, *scene.intruder]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     report, ids = _parsed(done.stdout)
@@ -165,6 +166,14 @@ def test_a_tool_ends_with_whoever_started_it():
     starter.kill()
     starter.wait()
     wait_for(lambda: name_of(tool) is None, 30)
+
+
+def test_a_tool_whose_starter_has_ended_already_does_not_start(scene):
+    """It is not told of that death any more."""
+    facts = ["parent=1", f"memory={GiB}", "cpu=60", "network=0"]
+    words = ["/usr/bin/python3", "-I", "-S", "-c", _START, str(scene.directory), *facts, "--"]
+    done = subprocess.run([*words, "echo", "started"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (126, ""), done.stderr
 
 
 def test_only_a_tool_that_needs_the_network_gets_it(scene):

@@ -6,6 +6,7 @@ and why is in docs/decisions/0018-confined-tools.md.
 """
 
 import ctypes
+import errno
 import os
 import resource
 import stat
@@ -15,6 +16,7 @@ import sys
 NOBODY = 65534
 """The kernel's overflow id: on an NFS server that squashes root, root's files are this user's."""
 
+_NUMBERS = ("parent", "memory", "cpu", "network")
 _NOT_STARTED = 126
 """A status that no tool ends with: qemu-img means something by 1, 2 and 3."""
 
@@ -39,7 +41,10 @@ Owner = tuple[int, int]
 _ROOT = "/proc"
 """Where the tool's root is put together, in a mount namespace of its own: a mount point on every
 host, and none that has files to hand over."""
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache")
+_SYSTEM = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"),
+    *("/etc/alternatives", "/etc/ld.so.cache"),
+)
 _DEVICES = ("/dev/null", "/dev/urandom")
 _RESOLVER = ("/etc/hosts", "/etc/nsswitch.conf", "/etc/resolv.conf", "/etc/services")
 
@@ -100,9 +105,9 @@ def main(words: list[str]) -> None:
     facts = [each.partition("=")[::2] for each in words[:end]]
     reads = [value for key, value in facts if key == "read"]
     writes = [value for key, value in facts if key == "write"]
-    limits = {key: int(value) for key, value in facts if key in ("memory", "cpu", "network")}
+    numbers = {key: int(value) for key, value in facts if key in _NUMBERS}
     try:
-        _confine(reads, writes, limits)
+        _confine(reads, writes, numbers)
         os.execvp(words[end + 1], words[end + 1 :])
     except OSError as error:
         place = error.filename or words[end + 1]
@@ -110,8 +115,8 @@ def main(words: list[str]) -> None:
         sys.exit(_NOT_STARTED)
 
 
-def _confine(reads: list[str], writes: list[str], limits: dict[str, int]) -> None:
-    is_root, network = os.geteuid() == 0, bool(limits["network"])
+def _confine(reads: list[str], writes: list[str], numbers: dict[str, int]) -> None:
+    is_root, network = os.geteuid() == 0, bool(numbers["network"])
     handed = dict.fromkeys([*reads, *(_RESOLVER if network else ())], False)
     handed |= dict.fromkeys(writes, True)
     handed = {path: writable for path, writable in handed.items() if os.path.exists(path)}
@@ -128,10 +133,12 @@ def _confine(reads: list[str], writes: list[str], limits: dict[str, int]) -> Non
         _restrict_paths(handed)
     _drop_privileges(is_root=is_root, overrides=bool(closed))
     _prctl(_PR_SET_PDEATHSIG, _SIGKILL)  # after the change of the user, which clears it
+    if os.getppid() != numbers["parent"]:
+        raise OSError(errno.ESRCH, "whoever started it has ended")
     _filter_calls(network=network)
     _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_CPU, limits["cpu"])
-    _limit(resource.RLIMIT_AS, limits["memory"])
+    _limit(resource.RLIMIT_CPU, numbers["cpu"])
+    _limit(resource.RLIMIT_AS, numbers["memory"])
 
 
 def _is_closed(path: str, writable: bool) -> bool:

@@ -1,6 +1,7 @@
 """The one way to start a program: a list of words, never a shell, always with limits."""
 
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -81,8 +82,9 @@ def _confiner(limits: Limits, handed: Handed) -> list[str]:
     """Sets the limits by itself: each program that is put in front takes a few milliseconds."""
     return [
         *(sys.executable, "-I", "-S", "-c", _CONFINE),
-        *(f"memory={limits.memory}", f"cpu={limits.cpu_seconds}", f"network={handed.network:d}"),
-        *(f"read={each}" for each in handed.reads if each not in handed.writes),
+        *(f"parent={os.getpid()}", f"network={handed.network:d}"),
+        *(f"memory={limits.memory}", f"cpu={limits.cpu_seconds}"),
+        *(f"read={each}" for each in handed.reads),
         *(f"write={each}" for each in handed.writes),
         "--",
     ]
