@@ -16,8 +16,9 @@ import pytest
 from millpond.doctor import confinement
 from millpond.doctor.finding import Level
 from millpond.errors import ToolFailed
+from millpond.model.formats import DiskFormat
 from millpond.model.sizes import GiB, MiB
-from millpond.system import confine
+from millpond.system import confine, qemu_img
 from millpond.system.process import Handed, Limits, run
 from tests.support import intruder
 from tests.support.processes import children, name_of
@@ -136,6 +137,34 @@ def test_a_device_is_handed_over_like_a_file(scene, writable):
     finally:
         subprocess.run(["losetup", "--detach", device], check=True)
     assert written == "ok" if writable else "Permission denied" in written
+
+
+def test_qemu_img_follows_no_header_to_another_file(scene):
+    """Were there an image that inspection let pass."""
+    image, target = scene.directory / "image", scene.directory / "target"
+    words = [
+        "qemu-img",
+        "create",
+        "-q",
+        "-f",
+        "qcow2",
+        "-F",
+        "raw",
+        "-b",
+        scene.directory / "other",
+    ]
+    subprocess.run([*words, image, str(MiB)], check=True)
+    with pytest.raises(ToolFailed, match=r"Could not open '.*/other': No such file"):
+        qemu_img.convert(image, DiskFormat.QCOW2, target, DiskFormat.RAW)
+
+
+def test_a_file_that_its_owner_may_only_read_is_written_to_as_root_would(scene):
+    (scene.directory / "handed").chmod(0o400)
+    run(
+        ["dd", "if=/usr/bin/id", f"of={scene.directory / 'handed'}", "count=1"],
+        handed=scene.handed,
+    )
+    assert (scene.directory / "handed").stat().st_size == 512
 
 
 def test_doctor_finds_tools_confined():

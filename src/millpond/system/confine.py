@@ -36,6 +36,8 @@ _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
 _OPEN_TREE_CLONE, _MOVE_EMPTY_PATH, _MOUNT_ATTR_IDMAP = 1, 4, 1 << 20
 _AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
 
+_OF_OWNER = 6
+"""The owner's bits in a mode, the lowest of them."""
 Owner = tuple[int, int]
 
 _ROOT = "/proc"
@@ -123,7 +125,7 @@ def _confine(reads: list[str], writes: list[str], numbers: dict[str, int]) -> No
     closed = {path for path, writable in handed.items() if is_root and _is_closed(path, writable)}
     maps = _owner_maps(closed)
     os.umask(0o022)
-    alone = _can_leave_the_host(is_root=is_root, network=network)
+    alone = _leave_host(is_root=is_root, network=network)
     if alone:
         closed = _make_root(handed, closed, maps)
         os.chroot(_ROOT)
@@ -142,22 +144,22 @@ def _confine(reads: list[str], writes: list[str], numbers: dict[str, int]) -> No
 
 
 def _is_closed(path: str, writable: bool) -> bool:
-    """Whether its mode keeps nobody out."""
-    found, wanted = os.stat(path), 6 if writable else 4
-    shift = 6 if found.st_uid == NOBODY else 3 if found.st_gid == NOBODY else 0
-    return found.st_mode >> shift & wanted != wanted
+    """Whether its mode denies the user nobody what the tool needs."""
+    found = os.stat(path)
+    shift = _OF_OWNER if found.st_uid == NOBODY else 3 if found.st_gid == NOBODY else 0
+    return not _allows(found.st_mode >> shift, writable)
+
+
+def _allows(bits: int, writable: bool) -> bool:
+    wanted = 6 if writable else 4
+    return bits & wanted == wanted
 
 
 def _owner_maps(paths: set[str]) -> dict[Owner, int]:
     """For each owner of these files a user namespace in which that owner is nobody: a mount that
     is mapped by it shows the file as nobody's own. Empty where no such namespace is granted."""
-    owners = {_owner(path) for path in paths}
+    owners = {(found.st_uid, found.st_gid) for found in map(os.stat, paths)}
     return {owner: found for owner in owners if (found := _owner_map(owner)) is not None}
-
-
-def _owner(path: str) -> Owner:
-    found = os.stat(path)
-    return found.st_uid, found.st_gid
 
 
 def _owner_map(owner: Owner) -> int | None:
@@ -180,8 +182,8 @@ def _owner_map(owner: Owner) -> int | None:
         os.waitpid(child, 0)
 
 
-def _can_leave_the_host(*, is_root: bool, network: bool) -> bool:
-    """Into namespaces of our own, if this process may make them."""
+def _leave_host(*, is_root: bool, network: bool) -> bool:
+    """Enter new namespaces, with an empty root to fill; False if this process may make none."""
     user, group = os.geteuid(), os.getegid()
     kinds = _CLONE_NEWNS | _CLONE_NEWIPC
     kinds |= 0 if network else _CLONE_NEWNET
@@ -207,7 +209,7 @@ def _make_root(handed: dict[str, bool], closed: set[str], maps: dict[Owner, int]
         elif os.path.exists(path):
             _show(path, writable=False)
     for path, writable in {**dict.fromkeys(_DEVICES, True), **handed}.items():
-        if path in closed and _open(path, writable, maps):
+        if path in closed and _show_as_own(path, writable, maps):
             closed = closed - {path}
         else:
             _show(path, writable=writable)
@@ -215,9 +217,9 @@ def _make_root(handed: dict[str, bool], closed: set[str], maps: dict[Owner, int]
     return closed
 
 
-def _open(path: str, writable: bool, maps: dict[Owner, int]) -> bool:
-    """Show it as nobody's own: a device by a node of its own, a file by a mapped mount, which not
-    every file system can have."""
+def _show_as_own(path: str, writable: bool, maps: dict[Owner, int]) -> bool:
+    """As a file of the user nobody: a device by a new node, a file by a mapped mount. False where
+    the file system has no such mounts, or its own owner could not open the file either."""
     found = os.stat(path)
     try:
         if stat.S_ISBLK(found.st_mode):
@@ -225,13 +227,16 @@ def _open(path: str, writable: bool, maps: dict[Owner, int]) -> bool:
             os.mknod(inside, stat.S_IFBLK | (0o600 if writable else 0o400), found.st_rdev)
             os.chown(inside, NOBODY, NOBODY)
             return True
-        userns = maps.get(_owner(path))
-        return userns is not None and _show_mapped(path, writable, userns)
+        userns = maps.get((found.st_uid, found.st_gid))
+        if userns is None or not _allows(found.st_mode >> _OF_OWNER, writable):
+            return False
+        _show_mapped(path, writable, userns)
+        return True
     except OSError:
         return False
 
 
-def _show_mapped(path: str, writable: bool, userns: int) -> bool:
+def _show_mapped(path: str, writable: bool, userns: int) -> None:
     source, empty = os.fsencode(path), ctypes.c_char_p(b"")
     tree = _check(_LIBC.syscall(_OPEN_TREE, _AT_FDCWD, source, _OPEN_TREE_CLONE | os.O_CLOEXEC))
     try:
@@ -243,7 +248,6 @@ def _show_mapped(path: str, writable: bool, userns: int) -> bool:
         _check(_LIBC.syscall(_MOVE_MOUNT, tree, empty, _AT_FDCWD, inside, _MOVE_EMPTY_PATH))
     finally:
         os.close(tree)
-    return True
 
 
 def _show(path: str, *, writable: bool) -> None:
