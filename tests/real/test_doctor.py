@@ -191,7 +191,7 @@ def test_without_libvirt_what_needs_it_is_one_line_each(millpond, server, libvir
     others = {what for _check, level, what in found if level == "unknown"}
     assert others == {"not looked at: libvirt is not reachable"}
     looked = {each.check for each in examine_host(millpond.engine()) if each.level is Level.OK}
-    assert looked == {"state", "space", "records", "operations", "images"}
+    assert looked == {"state", "space", "records", "operations", "images", "confinement"}
     libvirtd.start()
     assert worries(millpond) == []
 
