@@ -16,6 +16,7 @@ from millpond.errors import (
     ImageNotFound,
     PoolNotFound,
     PoolOfAnotherType,
+    TemplateInUse,
     TemplateNotFound,
 )
 from millpond.images.source import Library
@@ -108,6 +109,7 @@ class Cache:
         return BlankTemplates(
             self.store,
             self.settings.default_ephemeral_format,
+            self.users,
             self.watch,
             self.marks.note,
             self._make_room,
@@ -131,8 +133,8 @@ class Cache:
 
     @cached_property
     def scrub(self) -> Scrub:
-        publication = Publication(self.store, self.watch)
-        return Scrub(self.store, publication, self._all_users, self._renewed)
+        publication = Publication(self.store, self.users, self.watch)
+        return Scrub(self.store, publication, self.users, self._renewed)
 
     @property
     def rules(self) -> Rules:
@@ -205,20 +207,24 @@ class Cache:
         return self._handler.outlook(self.images, self._link_access(), image, format)
 
     def users(self, template: str) -> tuple[str, ...]:
-        """Servers that stand on a template, or are being made from it; and other hosts that share
-        the cache."""
-        return self.uses.promised().of(template) + self.marks.hosts_using(template)
+        """Whoever uses a template, ours or not: records, domains, volumes and legacy disks of
+        this host, and other hosts that share the cache. Nothing is removed without asking."""
+        return self.uses.all().of(template) + self.marks.hosts_using(template)
 
     def forget(self, image: Image) -> None:
-        """Templates of an image that goes; those in the cluster first, which can fail."""
+        """Templates of an image that goes, if nothing uses any; those in the cluster first, which
+        can fail."""
+        going = [each for each in self.all() if each.image == image.id]
+        for template in going:
+            if users := self.users(template.volume):
+                raise TemplateInUse(template.volume, users)
         for format in DiskFormat:
             self._forget_in_cluster(template_name(image.id, format))
-        for template in list(self.all()):
-            if template.image == image.id:
-                self._forget_snapshot(template)
-                keeper = self.links if template.link else self.templates
-                keeper.remove_image(image.id, template.format)
-                self.marks.unpin(template.volume)
+        for template in going:
+            self._forget_snapshot(template)
+            keeper = self.links if template.link else self.templates
+            keeper.remove_image(image.id, template.format)
+            self.marks.unpin(template.volume)
 
     def links_by_name(self) -> Mapping[str, str]:
         """Templates by what they lead to in the network, as a domain names it."""
@@ -279,10 +285,6 @@ class Cache:
 
     def _renewed(self, template: Template) -> Template:
         return self.templates.renew_image(self.images.describe(template.image), template.format)
-
-    def _all_users(self, template: str) -> tuple[str, ...]:
-        """Those that are not ours among them."""
-        return self.uses.all().of(template) + self.marks.hosts_using(template)
 
     def _image_id(self, name: str) -> ImageId | None:
         with suppress(ImageNotFound):

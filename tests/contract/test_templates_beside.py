@@ -8,9 +8,9 @@ from millpond.model.volume import VolumeSpec
 from millpond.storage.memory_pool import MemoryPool
 from millpond.templates.belonging import claim
 from millpond.templates.ledger import FileLedger, VolumeLedger
-from millpond.templates.shelf import FileShelf, VolumeShelf
+from millpond.templates.shelf import FileShelf, Left, VolumeShelf
 from tests.contract.ledger import LedgerContract
-from tests.contract.shelf import ShelfContract, part
+from tests.contract.shelf import ShelfContract, forget, part
 
 
 class TestFileShelf(ShelfContract):
@@ -28,9 +28,9 @@ class TestVolumeShelf(ShelfContract):
         return VolumeShelf(MemoryPool("base"))
 
     def test_one_that_disks_may_stand_on_is_not_replaced(self, shelf, tmp_path):
-        shelf.enter(part(tmp_path), "a", False)
+        shelf.enter(part(tmp_path), "a", Left.NOTHING, forget)
         with pytest.raises(NeedsHostFiles, match="replacing template a is not possible"):
-            shelf.enter(part(tmp_path, b"other"), "a", True)
+            shelf.enter(part(tmp_path, b"other"), "a", Left.WHOLE, forget)
         assert b"".join(shelf.bytes_of("a")).startswith(b"a template")
 
 

@@ -111,8 +111,13 @@ def test_a_domain_that_is_not_ours_keeps_its_base(millpond, template, connection
         </backingStore><target dev='vda'/></disk></devices></domain>""")
     assert prune(millpond) == []
     assert fates(millpond) == {template.volume: "used by foreign"}
+    code, message = millpond.fails("image", "remove", "guest")
+    assert (code, message) == (4, f"template {template.volume} is the base of foreign")
+    assert bases(millpond) == [template.volume]
+    assert millpond.json("image", "list")[0]["name"] == "guest"
     domain.undefine()
-    assert prune(millpond) == [template.volume]
+    millpond.ok("image", "remove", "guest")
+    assert bases(millpond) == []
 
 
 def test_a_volume_that_is_qcow2_by_our_record_keeps_its_base(
@@ -258,7 +263,7 @@ def test_a_server_that_came_after_the_first_look_is_seen_by_the_second(millpond,
     assert engine.cache.marks.own().in_use == {template.volume}
 
 
-REMOVAL = Publication(None, None).removal()
+REMOVAL = Publication(None, None, None).removal()
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,11 @@ from millpond.compute import data_disks, delete, power, spawn
 from millpond.compute.recover import VERBS
 from millpond.compute.request import ServerRequest
 from millpond.compute.status import statuses
-from millpond.errors import ConnectionLost, HostUnreachable
+from millpond.errors import ConnectionLost, HostUnreachable, VolumeExists
 from millpond.fleet import Fleet
 from millpond.model.flavor import Flavor
+from millpond.model.formats import DiskFormat
+from millpond.model.names import template_name
 from millpond.model.sizes import MiB
 from millpond.records.journal import Moment
 from millpond.templates.downloading import DownloadingTemplateImagehandler
@@ -197,8 +199,9 @@ def test_doctor_alone_clears_a_preparation_away(millpond, vmdk, connection, step
     millpond.ok("doctor", "--mend")
     assert listed(millpond) == {}
     assert leftovers(millpond, connection) == NOTHING
-    complete = (step, moment) == ("record", Moment.END)
-    assert len(os.listdir(millpond.bases)) == (1 if complete else 0)
+    published = step in ("refresh", "record") or (step, moment) == ("publish", Moment.END)
+    assert len(os.listdir(millpond.bases)) == (1 if published else 0)
+    assert len(list(millpond.engine().cache.all())) == (1 if published else 0)
 
 
 def capacity(connection, volume):
@@ -305,13 +308,32 @@ def test_killed_in_the_preparation_of_a_swap_template(millpond, vmdk, connection
 
 
 def test_killed_while_a_template_is_removed(millpond, vmdk, connection):
-    """Its record is gone, its file is not: the workspace still names it as ours."""
+    """Its record is gone, its file is not: the workspace proves that it is ours."""
+    millpond.configure("[image_cache]\nremove_unused_original_minimum_age_seconds = 0\n")
     create(millpond, "web", vmdk)
     engine = millpond.engine()
     delete.delete(engine.host, engine.server("web"))
-    (name,) = os.listdir(millpond.bases)
-    engine.cache.store.workspace(name)
-    (millpond.bases.with_name("_base.millpond") / "records" / f"{name}.json").unlink()
+    killed(millpond, "remove", "file", Moment.BEGIN, "prune")
+    assert list(engine.cache.all()) == []
+    assert len(os.listdir(millpond.bases)) == 1
     millpond.ok("doctor", "--mend")
     assert os.listdir(millpond.bases) == []
     create(millpond, "again", vmdk)
+
+
+@pytest.mark.parametrize("tidy", [("doctor", "--mend"), ("cache", "prune")], ids=" ".join)
+@pytest.mark.parametrize("step", ["receive", "publish", "record"])
+def test_a_base_that_nova_made_after_a_kill_stays(millpond, vmdk, step, tidy):
+    """Its own driver on another host of a shared directory, say, or here before the upgrade."""
+    killed(millpond, "prepare", step, Moment.BEGIN, "create", "victim", vmdk)
+    image = millpond.engine().images.get(vmdk)
+    base = millpond.bases / template_name(image.id, DiskFormat.RAW)
+    made = base.with_name("made-by-nova")
+    made.write_bytes(b"made by Nova")
+    made.rename(base)
+    for words in (tidy, ("doctor", "--mend"), ("cache", "prune", "--all-unused")):
+        millpond.ok(*words)
+        assert base.read_bytes() == b"made by Nova"
+    with pytest.raises(VolumeExists):
+        create(millpond, "after", vmdk)
+    assert base.read_bytes() == b"made by Nova"

@@ -26,7 +26,7 @@ def unfinished(engine: Engine) -> Iterator[Finding]:
     if left:
         yield warning(
             f"the preparation of {counted(len(left), 'template')} was interrupted: {some(left)}",
-            f"{_MEND} removes what they left; none of it is ever used",
+            f"{_MEND} finishes what is complete and removes the rest; none of that is ever used",
             partial(_clear, engine),
         )
     else:
@@ -112,4 +112,6 @@ def _clear(engine: Engine) -> str:
     engine.cache.tidy()
     store = opened_store(engine)
     left = store.unfinished() if store else []
-    return f"some of it stays for now: {some(left)}" if left else "what they had left was removed"
+    if left:
+        return f"some of it stays for now: {some(left)}"
+    return "what was complete was finished, the rest was removed"

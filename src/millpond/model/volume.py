@@ -19,6 +19,8 @@ class Volume:
     """Of its file or device; ``capacity`` is that of the disk which libvirt sees in it."""
     changed: str | None = None
     """When its inode was last changed, in seconds: a copy of it has another time."""
+    read_only: bool = False
+    """For everybody but root: so are templates made, and nothing else."""
     backing_path: str | None = None
     reported_format: str | None = None
     """What libvirt says, which it may have guessed from bytes that a guest wrote: for people's

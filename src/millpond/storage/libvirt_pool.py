@@ -44,6 +44,8 @@ _NO_SPACE = ("No space left", "insufficient free space")  # of the kernel, of LV
 
 _GONE_FROM_CEPH = "failed to open the RBD image"  # removed behind libvirt's back
 
+_READ_ONLY = "0444"
+
 _COMPAT = {"qcow2": "1.1"}  # libvirt's own default is 0.10, the format of 2008 (trap 7)
 
 
@@ -309,7 +311,7 @@ class LibvirtPool:
             allocation=0 if self.capabilities.sparse else None,
             format=spec.format if self.capabilities.sparse else None,
             compat=_COMPAT.get(spec.format),
-            mode="0444" if spec.read_only else "0600",
+            mode=_READ_ONLY if spec.read_only else "0600",
             backing_path=spec.backing.path if spec.backing else None,
             backing_format=spec.backing.format if spec.backing else None,
         ).to_xml()
@@ -334,6 +336,7 @@ class LibvirtPool:
             allocation=parsed.allocation or 0,
             length=parsed.physical or parsed.capacity,
             changed=parsed.changed,
+            read_only=parsed.mode == _READ_ONLY,
             backing_path=parsed.backing_path,
             reported_format=parsed.format,
         )

@@ -1,5 +1,6 @@
 """A pool in memory, under the same contract tests as libvirt's."""
 
+import itertools
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -35,6 +36,7 @@ class MemoryPool:
         self._volumes: dict[str, Volume] = {}
         self._contents = {} if contents is None else contents
         self._lock = threading.Lock()
+        self._clock = itertools.count(1)
 
     def find(self, name: str) -> Volume | None:
         return self._volumes.get(name)
@@ -81,6 +83,7 @@ class MemoryPool:
             volume,
             allocation=max(volume.allocation, len(content)),
             length=max(volume.length, len(content)),
+            changed=self._now(),
         )
         self._contents[volume.path] = content + before[len(content) :]
 
@@ -104,6 +107,9 @@ class MemoryPool:
         used = sum(each.allocation for each in self._volumes.values())
         return PoolUsage(capacity=self._size, allocation=used, available=self._size - used)
 
+    def _now(self) -> str:
+        return str(next(self._clock))
+
     def _add(self, spec: VolumeSpec, capacity: int, allocation: int) -> Volume:
         with self._lock:
             if spec.name in self._volumes:
@@ -117,6 +123,8 @@ class MemoryPool:
                 capacity=capacity,
                 allocation=allocation,
                 length=capacity,
+                read_only=spec.read_only,
+                changed=self._now(),
                 backing_path=spec.backing.path if spec.backing else None,
                 reported_format=spec.format,
             )

@@ -105,6 +105,21 @@ def write(descriptor: int, content: bytes, at: int) -> None:
         rest, at = rest[count:], at + count
 
 
+def move_to_new(source: Path, target: Path) -> None:
+    """A file under another name. Raises FileExistsError; a rename would take what is there away.
+    Where there are no hard links, nothing better than looking first is to be had."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINK:
+            raise
+        if os.path.lexists(target):
+            raise FileExistsError(target) from error
+        os.rename(source, target)
+    else:
+        source.unlink()
+
+
 def sync(descriptor: int) -> None:
     os.fsync(descriptor)
 

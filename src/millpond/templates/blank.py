@@ -15,7 +15,7 @@ from millpond.system import mkfs
 from millpond.system.files import Progress, silent
 from millpond.templates.former_bases import adopt_swap
 from millpond.templates.handler import NoteUse, unnoted
-from millpond.templates.publication import MakeRoom, Publication, unbounded
+from millpond.templates.publication import MakeRoom, Publication, Users, unbounded
 from millpond.templates.store import TemplateStore
 
 LOG = logging.getLogger(__name__)
@@ -59,6 +59,7 @@ class BlankTemplates:
         self,
         store: TemplateStore,
         filesystem: str,
+        users: Users,
         watch: Watch = unwatched,
         note_use: NoteUse = unnoted,
         make_room: MakeRoom = unbounded,
@@ -66,7 +67,7 @@ class BlankTemplates:
         self._store = store
         self._note_use = note_use
         self._filesystem = filesystem
-        self._publication = Publication(store, watch, make_room)
+        self._publication = Publication(store, users, watch, make_room)
 
     def name(self, content: Content, size: int) -> str:
         return self._wanted(content, size).name
@@ -75,7 +76,7 @@ class BlankTemplates:
         """Prepared once, however many ask at once."""
         wanted = self._wanted(content, size)
         with self._store.lock(wanted.name):
-            template = self._store.find(wanted.name) or self._prepare(wanted)
+            template = self._find(wanted.name) or self._prepare(wanted)
             self._note_use(wanted.name)
             return template
 
@@ -83,6 +84,9 @@ class BlankTemplates:
         """Remove it. Its lock is held, and nothing uses it: the caller has asked."""
         self._publication.drop(template.volume)
         LOG.info("removed template %s", template.volume)
+
+    def _find(self, name: str) -> Template | None:
+        return self._store.find(name) or self._publication.resume(name)
 
     def _prepare(self, wanted: BlankPreparation) -> Template:
         if wanted.content is Content.SWAP:

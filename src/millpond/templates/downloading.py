@@ -71,10 +71,12 @@ class ImagePreparation:
 class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
     def __init__(self, workshop: Workshop) -> None:
         super().__init__(workshop)
-        self._publication = Publication(workshop.store, workshop.watch, workshop.make_room)
+        self._publication = Publication(
+            workshop.store, workshop.users, workshop.watch, workshop.make_room
+        )
 
     def init(self) -> None:
-        """Undo the preparations that were interrupted. Templates themselves outlive us."""
+        """Finish or undo what was interrupted. Templates themselves outlive us."""
         for name in self._store.unfinished():
             if self._store.is_worked_on(name):
                 continue
@@ -86,6 +88,9 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
 
     def _clear(self, name: str) -> None:
         self._publication.clear(name)
+
+    def _resumed(self, name: str) -> Template | None:
+        return self._publication.resume(name)
 
     def verb(self) -> Verb[ImagePreparation]:
         return self._publication.verb(self._making())

@@ -29,7 +29,7 @@ def adopt_swap(store: TemplateStore, template: Template) -> Template | None:
 
 def may_be_novas(store: TemplateStore, path: Path) -> bool:
     plain = path.is_file() and not path.is_symlink()
-    return store.adopts and plain and not store.is_ours(path.name)
+    return store.adopts and plain and not store.has_record(path.name)
 
 
 def take(store: TemplateStore, path: Path, template: Template) -> Template:

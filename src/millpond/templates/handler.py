@@ -15,14 +15,10 @@ from millpond.model.names import ImageId, template_name
 from millpond.model.template import Template
 from millpond.records.journal import Watch, unwatched
 from millpond.system.files import Progress, silent
-from millpond.templates.publication import MakeRoom, unbounded
+from millpond.templates.publication import MakeRoom, Users, unbounded
 from millpond.templates.store import TemplateStore
 
 LOG = logging.getLogger(__name__)
-
-Users = Callable[[str], tuple[str, ...]]
-"""Who stands on the template of this name. A server's record names its template before it is
-fetched, so that nobody is missing here."""
 
 NoteUse = Callable[[str], None]
 """Told the name of each template that a disk is about to be made from, while its lock is held."""
@@ -92,7 +88,7 @@ class BaseTemplateImagehandler(ABC):
         """The image's template in this format, prepared once however many ask at once."""
         name = template_name(image.id, format)
         with self._store.lock(name):
-            template = self._store.find(name)
+            template = self._store.find(name) or self._resumed(name)
             if template:
                 LOG.debug("template %s of image %s is there already", name, image.id)
             else:
@@ -123,6 +119,10 @@ class BaseTemplateImagehandler(ABC):
         """Remove it. Its lock is held, and nothing uses it: the caller has asked."""
         self._drop(template.volume)
         LOG.info("removed template %s of image %s", template.volume, template.image)
+
+    def _resumed(self, _name: str) -> Template | None:
+        """What comes of what an interrupted attempt left. The template's lock is held."""
+        return None
 
     @abstractmethod
     def _prepare(self, image: Image, format: DiskFormat, progress: Progress) -> Template:

@@ -138,9 +138,13 @@ class VolumeLedger:
 
 
 def write_beside(path: Path, content: bytes) -> None:
-    """A file beside a cache, whose directory is made."""
+    """A file next to a cache, whose directory is made."""
     make_directory(path.parent)
-    files.write_atomically(path, content)
+    try:
+        with files.explaining_lack_of_space(path.parent):
+            files.write_atomically(path, content)
+    except OSError as error:
+        raise StateNotWritable(path, error.strerror or str(error)) from error
 
 
 def make_directory(path: Path) -> None:

@@ -168,6 +168,10 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         self._let_go_of_strays(name)
         super()._clear(name)
 
+    def _resumed(self, name: str) -> Template | None:
+        self._let_go_of_strays(name)
+        return super()._resumed(name)
+
     def _linkable(self, image: Image, format: DiskFormat) -> tuple[str, Place]:
         if self._store.shelf.has(template_name(image.id, format)):
             raise NotLinkable("a file of it is in the cache")
@@ -266,9 +270,7 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         self._store.write(self._store.workspace(name) / "location", note.encode())
 
     def _noted(self, name: str) -> Iterator[tuple[str, str]]:
-        if name not in self._store.unfinished():
-            return  # to ask for its workspace would make it, and a file of that name ours
-        path = self._store.workspace(name) / "location"
+        path = self._store.incoming(name) / "location"
         if path.exists():
             location, _, held = path.read_text().partition("\n")
             yield location, held

@@ -1,20 +1,33 @@
-"""A template's way into the pool, however its bytes were made: rename, refresh, record last."""
+"""A template's way into the pool, however its bytes were made: rename, refresh, record last.
+
+What enters or leaves is noted in the workspace, with the proof by which it is known in the pool.
+Nothing else there is ever taken for ours: Nova's own driver uses the same names.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from millpond.errors import PoolUnusable, VolumeExists
+from millpond.errors import DamagedRecord, PoolUnusable, TemplateInUse, VolumeExists
 from millpond.model.template import Template
 from millpond.records import codec, journal
 from millpond.records.journal import Step, Verb, Watch, deed, nothing
-from millpond.system import files
 from millpond.system.files import Progress
+from millpond.templates.shelf import Left
 from millpond.templates.store import TemplateStore
 
 LOG = logging.getLogger(__name__)
+
+SCHEMA = 1
+"""Version of what is noted in a workspace."""
+
+Users = Callable[[str], tuple[str, ...]]
+"""Who uses the template of this name, in words: all who are known, whoever asks. A server's record
+names its template before it is fetched, so that nobody is missing here."""
 
 
 class Preparation(Protocol):
@@ -27,7 +40,7 @@ class Preparation(Protocol):
 
     @property
     def replaces(self) -> bool:
-        """Its file lay in the pool before, and disks may stand on it: it is never taken away."""
+        """Its file was in the pool before, and disks may be backed by it: it is never removed."""
         ...
 
     def carried(self, length: int) -> Progress:
@@ -35,7 +48,7 @@ class Preparation(Protocol):
         ...
 
     def described(self, path: Path, pool: str) -> Template:
-        """Its record, now that its bytes are at ``path``."""
+        """Its record, once the bytes at ``path`` are in the pool."""
         ...
 
 
@@ -57,6 +70,16 @@ class Removal:
     name: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """A template that enters the pool or leaves it, and the proof of its shelf."""
+
+    template: Template
+    proof: str
+    leaves: bool = False
+    schema: int = SCHEMA
+
+
 MakeRoom = Callable[[int], None]
 """Called before so many bytes enter the pool; raises CacheFull where they do not fit."""
 
@@ -67,27 +90,30 @@ def unbounded(_needed: int) -> None:
 
 class Publication:
     def __init__(
-        self, store: TemplateStore, watch: Watch, make_room: MakeRoom = unbounded
+        self, store: TemplateStore, users: Users, watch: Watch, make_room: MakeRoom = unbounded
     ) -> None:
         self._store = store
+        self._users = users
         self._watch = watch
         self._make_room = make_room
 
     def verb(self, making: Sequence[Step[P]]) -> Verb[P]:
+        first, *others = making
         return Verb(
             "prepare",
             (
-                *making,
-                Step("publish", self._publish, self._withdraw),
-                Step("refresh", self._refresh),
-                Step("record", self._record),
+                replace(first, undo=self._withdraw),
+                *others,
+                Step("publish", self._publish),
+                Step("refresh", deed(lambda wanted: self._refresh(wanted.name))),
+                Step("record", deed(lambda wanted: self._record(wanted.name))),
             ),
             finished=nothing,
             undone=nothing,
         )
 
     def run(self, wanted: P, making: Sequence[Step[P]]) -> Template:
-        """Make it and bring it in; its lock is held. ``making`` leaves its bytes in part()."""
+        """Make it and publish it; its lock is held. ``making`` leaves its bytes in part()."""
         done = journal.run(self.verb(making), wanted, WorkspaceJournal(self._store), self._watch)
         template = self._store.find(done.name)
         assert template is not None  # _record wrote it, and the lock is held
@@ -100,14 +126,16 @@ class Publication:
     def will_replace(self, name: str) -> bool:
         """Whether a damaged template of this name is ours to replace; somebody else's file is
         reported and left alone (B31)."""
-        if not self._store.shelf.has(name):
-            return False
-        if not self._store.is_ours(name):
+        if self._store.has_record(name):
+            return self._store.shelf.has(name)
+        if self._left(name) is Left.NOTHING and self._store.shelf.has(name):
             raise VolumeExists(self._store.pool.name, name)
-        return self._store.has_record(name)
+        return False
 
     def drop(self, name: str) -> None:
-        """Its workspace names it as ours until it is gone: killed in between, clear() goes on."""
+        """Nothing uses it: the caller has asked, and holds its lock."""
+        if template := self._store.find(name):
+            self._note(template, self._store.shelf.proof(name), leaves=True)
         journal.run(self.removal(), Removal(name), WorkspaceJournal(self._store), self._watch)
 
     def removal(self) -> Verb[Removal]:
@@ -124,39 +152,91 @@ class Publication:
             resumes=True,
         )
 
+    def resume(self, name: str) -> Template | None:
+        """The template that comes of what an interrupted attempt left, if any does. A part of one
+        that somebody waits for stays, and is filled by the next attempt. Its lock is held."""
+        if not self._store.is_unfinished(name):
+            return None
+        with suppress(TemplateInUse):
+            self.clear(name)
+        return self._store.find(name)
+
     def clear(self, name: str) -> None:
-        """Remove what an interrupted preparation left: only what its own journal names."""
-        if not self._store.has_record(name) and self._store.shelf.has(name):
-            self.drop(name)
+        """After a crash: what is proven to be ours and is whole becomes a template; what was on
+        its way out is removed, and so is a part. What somebody uses is not: it becomes a template
+        again, or stays a part. Whatever else is there of this name stays: only the workspace goes.
+        The template's lock is held."""
+        left = self._left(name)
+        if left is Left.WHOLE and not self._was_leaving(name):
+            self._finish(name)
+        elif left is not Left.NOTHING:
+            self._remove_unused(name)
         self._store.discard_workspace(name)
-        LOG.info("cleared away an interrupted preparation of template %s", name)
+        LOG.info("cleared an interrupted operation on template %s", name)
+
+    def _was_leaving(self, name: str) -> bool:
+        passage = self._noted(name)
+        begun = passage and passage.leaves and not self._store.has_record(name)
+        return bool(begun) and not self._users(name)
 
     def _publish(self, wanted: P) -> P:
         part, shelf = self.part(wanted), self._store.shelf
+        template = wanted.described(part, self._store.pool.name)
+        over = Left.WHOLE if wanted.replaces else self._left(wanted.name)
         with self._store.lock_room():
             before = shelf.space(wanted.name)  # of one that it replaces
             self._make_room(shelf.cost(part) - before)
             progress = wanted.carried(part.stat().st_size)
-            shelf.enter(part, wanted.name, wanted.replaces, progress)
+            note = partial(self._note, template)
+            shelf.enter(part, wanted.name, over, note, progress)
         return wanted
 
     def _withdraw(self, wanted: Preparation) -> None:
-        if not wanted.replaces and self._store.shelf.has(wanted.name):
-            self.drop(wanted.name)
+        """One that is used stays, with the workspace that proves it to be ours."""
+        if not wanted.replaces and self._left(wanted.name) is not Left.NOTHING:
+            self._remove_unused(wanted.name)
 
-    def _refresh(self, wanted: P) -> P:
+    def _remove_unused(self, name: str) -> None:
+        if users := self._users(name):
+            raise TemplateInUse(name, users)
+        self._store.forget(name)
+        self._store.shelf.remove(name)
         self._store.pool.refresh()
-        if self._store.pool.find(wanted.name) is None:
+
+    def _finish(self, name: str) -> None:
+        self._refresh(name)
+        self._record(name)
+
+    def _refresh(self, name: str) -> None:
+        self._store.pool.refresh()
+        if self._store.pool.find(name) is None:
             raise PoolUnusable(
                 self._store.pool.name,
                 f"libvirt does not see what lies in {self._store.cache} on this machine",
             )
-        return wanted
 
-    def _record(self, wanted: P) -> P:
-        path = self._store.shelf.entered(self.part(wanted), wanted.name)
-        self._store.put(wanted.described(path, self._store.pool.name))
-        return wanted
+    def _record(self, name: str) -> None:
+        passage = self._noted(name)
+        assert passage is not None  # what is published was noted before
+        self._store.put(passage.template)
+
+    def _left(self, name: str) -> Left:
+        passage = self._noted(name)
+        return self._store.shelf.left(name, passage.proof) if passage else Left.NOTHING
+
+    def _note(self, template: Template, proof: str, *, leaves: bool = False) -> None:
+        content = codec.encode(Passage(template=template, proof=proof, leaves=leaves))
+        self._store.write(self._passage(template.volume), content)
+
+    def _noted(self, name: str) -> Passage | None:
+        """One that cannot be read proves nothing."""
+        path = self._passage(name)
+        with suppress(FileNotFoundError, DamagedRecord):
+            return codec.decode(path.read_bytes(), Passage, path, SCHEMA)
+        return None
+
+    def _passage(self, name: str) -> Path:
+        return self._store.incoming(name) / "passage.json"
 
 
 class WorkspaceJournal:
@@ -167,7 +247,8 @@ class WorkspaceJournal:
 
     def enter(self, state: N, verb: str, step: str) -> N:
         path = self._store.workspace(state.name) / "journal.json"
-        files.write_atomically(path, codec.encode({"schema": 1, "verb": verb, "step": step}))
+        content = {"schema": SCHEMA, "verb": verb, "step": step}
+        self._store.write(path, codec.encode(content))
         return state
 
     def close(self, state: N, remains: N | None) -> None:

@@ -9,8 +9,7 @@ from enum import StrEnum
 from millpond.errors import MillpondError, VolumeNotFound
 from millpond.model.template import Template
 from millpond.system.files import Progress, silent
-from millpond.templates.handler import Users
-from millpond.templates.publication import Publication
+from millpond.templates.publication import Publication, Users
 from millpond.templates.store import TemplateStore
 
 LOG = logging.getLogger(__name__)

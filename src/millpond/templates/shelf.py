@@ -4,20 +4,34 @@ Both are the same directory pool of the host, and hold templates and nothing els
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from millpond.errors import NeedsHostFiles, PoolUnusable, VolumeNotFound
+from millpond.errors import NeedsHostFiles, PoolUnusable, VolumeExists, VolumeNotFound
 from millpond.model.formats import DiskFormat
 from millpond.model.template import Prepared
-from millpond.model.volume import VolumeSpec
+from millpond.model.volume import Volume, VolumeSpec
 from millpond.storage.host_files import is_marker
 from millpond.storage.pool import Pool
 from millpond.storage.transfer import bytes_of, download
 from millpond.system import files
 from millpond.system.files import CHUNK, Progress, silent
+
+Note = Callable[[str], None]
+"""Told by what a template is known to be the one that we put there. What it is told is durable
+when it returns."""
+
+
+class Left(StrEnum):
+    """What an attempt of ours has left under a template's name."""
+
+    NOTHING = "nothing"
+    """Whatever is there was put there by somebody else, or cannot be proven to be ours."""
+    PARTIAL = "partial"
+    WHOLE = "whole"
 
 
 class Shelf(Protocol):
@@ -50,14 +64,20 @@ class Shelf(Protocol):
         """The bytes of a trusted image of this machine, for a template that will enter."""
         ...
 
-    def enter(self, part: Path, name: str, replaces: bool, progress: Progress = silent) -> None:
+    def enter(
+        self, part: Path, name: str, over: Left, note: Note, progress: Progress = silent
+    ) -> None:
         """A complete file of this machine becomes a template: root's, read-only, and durable as
-        far as we can see to that. What is there of this name was left by an attempt of ours; or,
-        if this ``replaces`` it, disks may stand on it."""
+        far as we can see to that. ``over``: what of ours is there; disks may be backed by a
+        whole one. Raises VolumeExists for what is not ours, which stays as it is."""
         ...
 
-    def entered(self, part: Path, name: str) -> Path:
-        """What has just entered, as a file of this machine."""
+    def proof(self, name: str) -> str:
+        """By what a template that is there is known again."""
+        ...
+
+    def left(self, name: str, proof: str) -> Left:
+        """What is there now, by the proof that was last noted."""
         ...
 
     def bytes_of(self, name: str) -> Iterator[bytes]:
@@ -105,21 +125,34 @@ class FileShelf:
     def take(self, image: Path, part: Path, progress: Progress) -> Prepared:
         return files.link_or_copy(image, part, progress)
 
-    def enter(self, part: Path, name: str, replaces: bool, progress: Progress = silent) -> None:
-        """By rename, after which nothing is left to be done."""
+    def enter(
+        self, part: Path, name: str, over: Left, note: Note, progress: Progress = silent
+    ) -> None:
+        """In one step, after which nothing is left to be done."""
         with open(part, "rb") as file:
             os.fchmod(file.fileno(), 0o444)
             os.fchown(file.fileno(), os.geteuid(), os.getegid())
             files.sync(file.fileno())
+        note(_identity(part))
+        put = files.move_to_new if over is Left.NOTHING else os.rename
         try:
-            os.rename(part, self._directory / name)
+            put(part, self._directory / name)
             files.sync_directory(self._directory)
         except FileNotFoundError as error:
             reason = f"its directory {self._directory} is missing"
             raise PoolUnusable(self._pool.name, reason) from error
+        except FileExistsError as error:
+            raise VolumeExists(self._pool.name, name) from error
 
-    def entered(self, part: Path, name: str) -> Path:
-        return self._directory / name
+    def proof(self, name: str) -> str:
+        return _identity(self._directory / name)
+
+    def left(self, name: str, proof: str) -> Left:
+        """The file that we moved there is the same inode, and nobody has written to it since."""
+        try:
+            return Left.WHOLE if proof == self.proof(name) else Left.NOTHING
+        except FileNotFoundError:
+            return Left.NOTHING
 
     def bytes_of(self, name: str) -> Iterator[bytes]:
         try:
@@ -170,20 +203,40 @@ class VolumeShelf:
         files.link_or_copy(image, part)
         return Prepared.UPLOAD
 
-    def enter(self, part: Path, name: str, replaces: bool, progress: Progress = silent) -> None:
+    def enter(
+        self, part: Path, name: str, over: Left, note: Note, progress: Progress = silent
+    ) -> None:
         """Until it has its record, nobody takes what is there for a template."""
-        if replaces:
+        if over is Left.WHOLE:
             reason = "disks may stand on it, and libvirt puts no volume into another's place"
             path = self._pool.get(name).path
             raise NeedsHostFiles(f"replacing template {name}", reason, path)
-        self.remove(name)
         size = part.stat().st_size
-        spec = VolumeSpec(name=name, format=DiskFormat.RAW, capacity=size, read_only=True)
-        self._pool.create(spec)
+        if over is Left.NOTHING:
+            self._create(name, size, note)
+        elif (self.length(name) or 0) > size:
+            raise VolumeExists(self._pool.name, name)
+        note(f"{_FILLING} {size}")
         self._pool.send(name, part, progress)
+        note(self.proof(name))
 
-    def entered(self, part: Path, name: str) -> Path:
-        return part
+    def proof(self, name: str) -> str:
+        return _seen(self._pool.get(name))
+
+    def left(self, name: str, proof: str) -> Left:
+        """libvirt tells no inode. It makes no volume over a file that is there, so what was noted
+        as being filled was made by us, and is known by its mode and length (at a hole libvirt cuts
+        it off for a while); one that was never written to holds nothing; a whole one bears the
+        time at which we ended."""
+        found = self._pool.find(name)
+        if found is None or not found.read_only:
+            return Left.NOTHING
+        if proof == _seen(found):
+            return Left.WHOLE
+        stage, _, size = proof.partition(" ")
+        is_empty = stage == _EMPTY and not found.allocation and found.length == int(size)
+        is_part = stage == _FILLING and found.length <= int(size)
+        return Left.PARTIAL if is_empty or is_part else Left.NOTHING
 
     def bytes_of(self, name: str) -> Iterator[bytes]:
         return bytes_of(self._pool, name)
@@ -194,3 +247,24 @@ class VolumeShelf:
     def remove(self, name: str) -> None:
         with suppress(VolumeNotFound):
             self._pool.delete(name)
+
+    def _create(self, name: str, size: int, note: Note) -> None:
+        spec = VolumeSpec(name=name, format=DiskFormat.RAW, capacity=size, read_only=True)
+        note(f"{_EMPTY} {size}")
+        try:
+            self._pool.create(spec)
+        except VolumeExists:
+            note("")
+            raise
+
+
+_EMPTY, _FILLING = "empty", "filling"
+
+
+def _seen(volume: Volume) -> str:
+    return f"whole {volume.length} {volume.changed}"
+
+
+def _identity(path: Path) -> str:
+    found = path.lstat()
+    return f"{found.st_ino} {found.st_mtime_ns} {found.st_size}"

@@ -117,20 +117,23 @@ class TemplateStore:
 
     def workspace(self, name: str) -> Path:
         """Where a template is made before it enters the pool."""
-        path = self._incoming / name
+        path = self.incoming(name)
         make_directory(path)
         return path
 
-    def discard_workspace(self, name: str) -> None:
-        shutil.rmtree(self._incoming / name, ignore_errors=True)
+    def incoming(self, name: str) -> Path:
+        """Its workspace, be it there or not."""
+        return self._incoming / name
 
-    def is_ours(self, name: str) -> bool:
-        """Whether a record, however damaged, or a preparation under way names this template."""
-        return self.has_record(name) or (self._incoming / name).exists()
+    def discard_workspace(self, name: str) -> None:
+        shutil.rmtree(self.incoming(name), ignore_errors=True)
 
     def has_record(self, name: str) -> bool:
         """However damaged: disks may have been made from it."""
         return self._ledger.has(name)
+
+    def is_unfinished(self, name: str) -> bool:
+        return self.incoming(name).exists()
 
     def unfinished(self) -> list[str]:
         """Names of templates whose preparation was begun and has not ended."""
