@@ -186,7 +186,7 @@ class Cache:
         found = self.store.find(name) if self._is_there else None
         if backend is not Backend.RBD:
             return found is not None
-        if found and found.link and found.format is DiskFormat.RAW:
+        if found and found.link:
             return True  # in the same cluster disks are cloned from what it leads to
         access = self._ceph()
         return bool(access and is_complete(access, name))
@@ -249,6 +249,7 @@ class Cache:
             bases=Path(self.pools.plan.base.path),
             state=self.settings.state_path,
             reader=self.reader,
+            image_volume_project=self.settings.image_volume_project_id,
             own_process=self.settings.own_process,
         )
 

@@ -12,11 +12,12 @@ from lxml import etree
 from millpond.model.formats import DiskFormat
 from millpond.model.names import template_name
 from millpond.records.journal import Moment
+from tests.support.cinder_pages import VOLUME
 from tests.support.glance_pages import ID
 from tests.support.image_files import MiB
 from tests.support.killer import killed
 from tests.support.linked import linked_host
-from tests.support.millpond import COMMAND
+from tests.support.millpond import COMMAND, converted
 
 SECRET = b"SECRET!!"
 FULL = pytest.mark.full
@@ -99,6 +100,56 @@ def test_what_lies_behind_the_image_on_the_device_is_not_seen(host, device, work
     assert (target.stat().st_size, SECRET in target.read_bytes()) == (4 * MiB, False)
 
 
+@pytest.mark.parametrize("format", ["raw", "qcow2"])
+def test_what_is_written_behind_a_link_later_is_bytes_and_names_no_file(
+    millpond, micro_guest, workdir, monkeypatch, format
+):
+    """Whoever has the volume makes it a qcow2 image with a data file, long after its inspection:
+    qemu-img would show that file of the host."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    image = converted(micro_guest, format, workdir)
+    volume, hostile, secret = (workdir / each for each in ("volume", "hostile", "secret"))
+    volume.write_bytes(image.read_bytes().ljust(2 * MiB, b"\0"))
+    secret.write_bytes(SECRET * (MiB // 8))
+    with_data = f"data_file={secret},data_file_raw=on"
+    words = ["qemu-img", "create", "-q", "-f", "qcow2", "-o", with_data, str(hostile), "1M"]
+    subprocess.run(words, check=True)
+    secret.write_bytes(SECRET * (MiB // 8))  # qemu-img has made it
+    connection = {"driver_volume_type": "local", "device_path": str(workdir / "device")}
+    described = {"disk_format": format, "virtual_size": MiB}
+    with (
+        device_of(volume, workdir / "device") as device,
+        linked_host(millpond, image.read_bytes(), connection, **described) as host,
+    ):
+        assert (format == "raw") == ("linked to cinder://" in millpond.ok("explain", ID))
+        host.create("a", "--no-start")
+        with device.open("r+b") as file:
+            file.write(hostile.read_bytes()[:MiB])
+        engine = millpond.engine()
+        (disk,) = engine.server("a").disks
+        target = workdir / "shown"
+        engine.host.storage_of(disk).extract(disk, target, DiskFormat.RAW, compress=False)
+        shown = target.read_bytes()
+        if format == "raw":
+            assert shown.startswith(hostile.read_bytes()[:512])
+        else:
+            assert shown == micro_guest.path.read_bytes()
+            assert [each["prepared"] for each in host.templates()] == ["download"]
+        assert SECRET not in shown
+        assert "only raw bytes are linked" in millpond.ok("explain", ID) or format == "raw"
+
+
+@pytest.mark.parametrize("project", ["4c8e2f6a0b1d3957", ""], ids=["a tenant's", "unknown"])
+def test_a_volume_that_is_not_glances_is_not_linked(host, device, project):
+    """Its owner says that it has the image, and that it is read-only: both can be set."""
+    host.cinder.project = project
+    said = host.millpond.ok("explain", ID)
+    assert f"volume {VOLUME} of Cinder belongs to project {project}" in said
+    host.millpond.ok("cache", "fetch", ID)
+    assert [each["prepared"] for each in host.templates()] == ["download"]
+    assert host.cinder.attachments == {}
+
+
 def test_a_device_that_comes_back_under_another_name_changes_no_domain(
     host, content, workdir, connection
 ):
@@ -143,7 +194,7 @@ def test_without_the_device_nothing_is_lost(host, content, workdir):
 
 def test_a_copy_is_made_of_a_device_that_came_back(host, content, workdir, micro_guest):
     host.millpond.config.write_text(
-        host.millpond.config.read_text().replace("raw:qcow2", "raw:raw")
+        host.millpond.config.read_text().replace("raw:qcow2,", "raw:raw,")
     )
     with device_of(content, workdir / "device"):
         host.millpond.ok("cache", "fetch", ID)

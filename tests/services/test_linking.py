@@ -35,6 +35,7 @@ from tests.support.openstack.nfs import NfsExport
 from tests.support.waiting import wait_for
 
 GiB = 1024**3
+PROJECT = "ponds"  # tests/support/openstack/programs/loopback_wsgi.py
 
 pytestmark = pytest.mark.timeout(300)  # a dozen commands each, on a machine that may be busy
 
@@ -120,6 +121,7 @@ def configure(
                 *lines,
                 f"[glance]\nauth_type = none\nendpoint_override = {cloud.glance.url}",
                 f"[cinder]\nauth_type = none\nendpoint_template = {cloud.cinder.url}",
+                f"image_volume_project_id = {PROJECT}",
             ]
         ),
         default=f"image_source = glance\ntemplate_image_handler = {handler}",
@@ -244,15 +246,33 @@ def test_a_link_outlives_its_record_and_its_handler(
     assert cloud.cinder.attachments(volume) == []
 
 
-def test_a_qcow2_image_in_a_volume_is_inspected_and_linked(
-    cloud: Cloud, micro_guest: MicroGuest, workdir: Path
+@pytest.mark.parametrize("store", [stores.VOLUMES, stores.RBD])
+def test_a_qcow2_image_is_downloaded_and_that_is_said(
+    cloud: Cloud, micro_guest: MicroGuest, workdir: Path, store: str
 ) -> None:
-    image = cloud.upload(converted(micro_guest, "qcow2", workdir), "q", "qcow2", stores.VOLUMES)
+    """What lies there could be written over once it was inspected, and name files of the host."""
+    cloud.upload(converted(micro_guest, "qcow2", workdir), "q", "qcow2", store)
+    said = "it is qcow2, and only raw bytes are linked"
+    assert f"downloaded, because {said}" in cloud.millpond.ok("explain", "q")
+    done = cloud.millpond.run("cache", "fetch", "q")
+    assert f"image q is downloaded, not linked: {said}" in done.stderr
     made = cloud.create("a", "q", "--disk", "1G")
     assert micro_guest.marker in cloud.millpond.wait_for_console(made["id"], "READY")
     (template,) = cloud.templates()
-    assert (template["format"], template["size"]) == ("qcow2", image.size)
-    assert template["link"]["rbd"]["image"] == f"volume-{volume_of(image)}"
+    assert (template["format"], template["prepared"]) == ("qcow2", "download")
+
+
+def test_a_volume_of_a_project_that_is_not_glances_is_downloaded(
+    cloud: Cloud, guest: Callable[[int], Path]
+) -> None:
+    volume = volume_of(cloud.upload(guest(2 * MiB), "foreign", "raw", stores.VOLUMES))
+    text = cloud.millpond.config.read_text()
+    owned = f"image_volume_project_id = {PROJECT}"
+    cloud.millpond.config.write_text(text.replace(owned, "image_volume_project_id = other"))
+    done = cloud.millpond.run("cache", "fetch", "foreign")
+    assert f"belongs to project {PROJECT}, not to the one of Glance's store (other)" in done.stderr
+    assert [each["prepared"] for each in cloud.templates()] == ["download"]
+    assert cloud.cinder.attachments(volume) == []
 
 
 def test_what_lies_behind_the_image_in_its_volume_is_not_seen(
@@ -330,7 +350,7 @@ def test_a_qcow2_image_in_the_cluster_is_brought_into_the_pool_once(
     cloud.upload(converted(micro_guest, "qcow2", workdir), "q", "qcow2", stores.RBD)
     first = cloud.create("a", "q")
     assert micro_guest.marker in cloud.millpond.wait_for_console(first["id"], "READY")
-    assert list(cloud.millpond.bases.iterdir()) == []
+    assert [each["prepared"] for each in cloud.templates()] != ["link"]
     before = ceph.bytes_written()
     cloud.create("b", "q", "--no-start")
     assert ceph.bytes_written() - before < 64 * 1024
@@ -386,18 +406,16 @@ def left(cloud: Cloud) -> list[Path]:
 
 
 def test_unsafe_content_behind_a_link_is_refused(
-    cloud: Cloud, ceph: Ceph, micro_guest: MicroGuest, workdir: Path
+    cloud: Cloud, ceph: Ceph, guest: Callable[[int], Path], workdir: Path
 ) -> None:
     """B46: Glance looked at it when it was uploaded, and it was written over since."""
-    volume = volume_of(
-        cloud.upload(converted(micro_guest, "qcow2", workdir), "bad", "qcow2", stores.VOLUMES)
-    )
+    volume = volume_of(cloud.upload(guest(2 * MiB), "bad", "raw", stores.VOLUMES))
     overlay = workdir / "overlay"
     words = ["qemu-img", "create", "-q", "-f", "qcow2", "-u", "-F", "raw", "-b", "/etc/passwd"]
     subprocess.run([*words, str(overlay), "1M"], check=True)
     write_behind(ceph, volume, 0, overlay.read_bytes()[: 64 * 1024])
     status, said = cloud.millpond.fails("server", "create", "a", "--image", "bad")
-    assert (status, "backing file" in said) == (5, True)
+    assert (status, "qcow2" in said) == (5, True)
     assert cloud.cinder.attachments(volume) == []
     assert (cloud.templates(), left(cloud)) == ([], [])
 

@@ -14,6 +14,8 @@ from tests.support.loopback import ADDRESS
 
 VOLUME = "0b9c6d4e-6f3a-4a57-8f0e-3d1c2b4a5968"
 LOCATION = f"cinder://ponds/{VOLUME}"
+PROJECT = "5e1b7c0d9f2a4c6e8b3d1f5a7c9e0b2d"
+"""Of Glance's store."""
 
 _VERSION = {"id": "v3.0", "status": "CURRENT", "version": "3.71", "min_version": "3.0"}
 
@@ -23,6 +25,7 @@ class CinderPages:
         self.connection = dict(connection)
         self.attachments: dict[str, Mapping[str, str]] = {}
         """What who attached said of itself."""
+        self.project = PROJECT
         self.is_gone = False
         """Somebody deleted the volume."""
         self.server = ThreadingHTTPServer(
@@ -74,6 +77,7 @@ class CinderPages:
         return {
             "id": VOLUME,
             "status": "in-use" if held else "available",
+            "os-vol-tenant-attr:tenant_id": self.project,
             "multiattach": True,
             "encrypted": False,
             "metadata": {"readonly": "True", "glance_image_id": ID},

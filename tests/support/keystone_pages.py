@@ -12,6 +12,8 @@ AUTH = {
     "project_domain_name": "Default",
 }
 """Whom it knows."""
+PROJECT = "8d5c0f7e4b3a4f6d9a1e2c7b6f0d3e5a"
+"""Of all of them."""
 TOKENS = "/identity/v3/auth/tokens"
 
 
@@ -30,7 +32,12 @@ def offer_keystone(web: Web, **services: str) -> str:
         }
         for type, url in services.items()
     ]
-    token = {"catalog": catalogue, "expires_at": "2099-01-01T00:00:00Z", "methods": []}
+    token = {
+        "catalog": catalogue,
+        "expires_at": "2099-01-01T00:00:00Z",
+        "methods": [],
+        "project": {"id": PROJECT, "name": "service", "domain": {"id": "default"}},
+    }
     known = Answer(headers=(("X-Subject-Token", "a-token"),))
     web.offer(TOKENS, json.dumps({"token": token}).encode(), usual=known)
     return web.url("/identity/v3")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.cinder_pages import LOCATION, CinderPages, saying
+from tests.support.cinder_pages import LOCATION, PROJECT, CinderPages, saying
 from tests.support.glance_pages import ID, offer_content, offer_description, offer_versions
 from tests.support.millpond import Millpond
 from tests.support.web import Web, serving
@@ -42,18 +42,21 @@ class LinkedHost:
 
 @contextmanager
 def linked_host(
-    millpond: Millpond, content: bytes, connection: Mapping[str, Any]
+    millpond: Millpond, content: bytes, connection: Mapping[str, Any], **described: Any
 ) -> Iterator[LinkedHost]:
+    """``described``: what Glance says of the image, which is raw."""
     with serving() as glance, saying(connection) as cinder:
         offer_versions(glance)
-        offer_description(glance, content, locations=[{"url": LOCATION, "metadata": {}}])
+        locations = [{"url": LOCATION, "metadata": {}}]
+        offer_description(glance, content, locations=locations, **described)
         offer_content(glance, content)
         said = json.loads(glance.pages[f"/v2/images/{ID}"].content)
         glance.offer("/v2/images", json.dumps({"images": [said]}).encode())
         millpond.configure(
-            "images_type = qcow2\nimages_type_mapping = raw:qcow2\n"
+            "images_type = qcow2\nimages_type_mapping = raw:qcow2, qcow2:qcow2\n"
             f"[glance]\nauth_type = none\nendpoint_override = {glance.url('')}\n"
-            f"[cinder]\nauth_type = none\nendpoint_template = {cinder.url}",
+            f"[cinder]\nauth_type = none\nendpoint_template = {cinder.url}\n"
+            f"image_volume_project_id = {PROJECT}",
             default="image_source = glance\ntemplate_image_handler = volume-based-linking",
         )
         yield LinkedHost(millpond=millpond, cinder=cinder, glance=glance)

@@ -1,6 +1,11 @@
 """Where images lie, and how volumes are reached: what is told without asking anybody."""
 
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -8,16 +13,35 @@ from millpond.errors import ImageRefused, NotLinkable
 from millpond.images.inspection import Inspection
 from millpond.model.cloud import CloudAccess, LinkAccess
 from millpond.model.formats import DiskFormat, ImageFormat
+from millpond.model.image import Image
 from millpond.model.layer import CephAccess, FileSource, IscsiSource, Layer, RbdSource
 from millpond.model.names import ImageId
-from millpond.model.template import Link
+from millpond.model.template import Link, Prepared, Template
 from millpond.model.transfer import Patience
+from millpond.storage.memory_pool import MemoryPool
 from millpond.system import qemu_img
 from millpond.templates.connections import Ways, connected, is_for_the_host
+from millpond.templates.handler import Outlook
+from millpond.templates.linking import VolumeLinkingTemplateImagehandler
 from millpond.templates.places import Places
+from millpond.templates.store import file_store
+from tests.support.cinder_pages import LOCATION, saying
+from tests.support.glance_pages import ID
+from tests.support.keystone_pages import AUTH, PROJECT, offer_keystone
+from tests.support.loopback import ADDRESS
+from tests.support.web import serving
 
 VOLUME = "0b9b0b5e-2a5b-4c55-8a5e-1d9a53a2e7f1"
 LINK = Link(location=f"cinder://{VOLUME}")
+IMAGE = Image(
+    id=ImageId(ID),
+    name="guest",
+    format=ImageFormat.RAW,
+    size=1,
+    virtual_size=1,
+    digest="",
+    created="",
+)
 OURS = CephAccess(pool="vms", monitors=(("10.0.0.9", 6789),), user="nova", secret="s")
 RBD = {
     "driver_volume_type": "rbd",
@@ -46,29 +70,66 @@ def ways(ceph: CephAccess | None = None, initiator: str = "") -> Ways:
     )
 
 
-@pytest.fixture
-def places(tmp_path: Path) -> Places:
-    nowhere = CloudAccess(
+def cloud(url: str, auth: Mapping[str, str] | None = None) -> CloudAccess:
+    return CloudAccess(
         cloud="",
-        auth_type="none",
-        auth={},
-        endpoint_override="http://127.0.0.1:9",
+        auth_type="password" if auth else "none",
+        auth=auth or {},
+        endpoint_override=url,
         region_name="",
         cafile="",
         insecure=False,
         patience=Patience(connect_seconds=1, read_seconds=1, retries=0),
     )
-    access = LinkAccess(
+
+
+def access(cinder: CloudAccess, directory: Path, project: str = "") -> LinkAccess:
+    return LinkAccess(
         host="pond",
         initiator="iqn:us",
         owner=lambda: "me",
-        cinder=nowhere,
+        cinder=cinder,
         ceph=OURS,
-        bases=tmp_path,
-        state=tmp_path,
+        bases=directory,
+        state=directory,
         reader=lambda: 0,
+        image_volume_project=project,
     )
-    return Places(access)
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    return Places(access(cloud("http://127.0.0.1:9"), tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("owner", "named", "with_keystone", "is_believed"),
+    [
+        pytest.param(PROJECT, "", True, True, id="our own"),
+        pytest.param("glances", "", True, False, id="another"),
+        pytest.param("glances", "glances", True, True, id="the one that is named"),
+        pytest.param(PROJECT, "glances", True, False, id="our own, and another is named"),
+        pytest.param("", "", False, False, id="nobody says whose"),
+        pytest.param("", "glances", True, False, id="Cinder does not say whose"),
+    ],
+)
+def test_what_a_volume_says_of_itself_is_believed_in_glances_project_alone(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: str,
+    named: str,
+    with_keystone: bool,
+    is_believed: bool,
+) -> None:
+    """Its owner can make it say that it has the image, and that it is read-only."""
+    monkeypatch.setenv("NO_PROXY", ADDRESS)
+    with serving() as web, saying(ISCSI) as pages:
+        pages.project = owner
+        auth = {**AUTH, "auth_url": offer_keystone(web)} if with_keystone else None
+        places = Places(access(cloud(pages.url, auth), tmp_path, named))
+        refused = pytest.raises(NotLinkable, match="belongs to project")
+        with nullcontext() if is_believed else refused:
+            places.at(LOCATION).look(IMAGE.id)
 
 
 @pytest.mark.parametrize("location", [f"cinder://{VOLUME}", f"cinder://fast/{VOLUME}"])
@@ -78,9 +139,42 @@ def test_a_volume_is_named_with_or_without_its_store(places: Places, location: s
 
 def test_only_the_place_that_glance_gives_an_image_is_linked(places: Places) -> None:
     """Who may set a location could name the bytes of others."""
-    place = places.at("rbd://a-b/volumes/volume-of-others/snap")
-    with pytest.raises(NotLinkable, match="not the one that Glance gives an image"):
-        place.look(ImageId("mine"))
+    for location in ("rbd://a-b/volumes/volume-of-others/snap", "rbd://a-b/images/mine/other"):
+        with pytest.raises(NotLinkable, match="not the one that Glance gives an image"):
+            places.at(location).look(ImageId("mine"))
+
+
+@pytest.mark.parametrize("format", [ImageFormat.QCOW2, ImageFormat.VMDK, ImageFormat.PLOOP])
+@pytest.mark.parametrize("template", [DiskFormat.RAW, DiskFormat.QCOW2])
+def test_only_raw_bytes_are_linked(format: ImageFormat, template: DiskFormat) -> None:
+    """Before anybody is asked: another format can name files of the host, by what its owner
+    writes there once it was inspected."""
+    image = replace(IMAGE, format=format)
+    nobody: Any = SimpleNamespace(locations=lambda _image: (LINK.location,))
+    outlook = VolumeLinkingTemplateImagehandler.outlook(nobody, nobody, image, template)
+    assert outlook == Outlook(not_linked=f"it is {format}, and only raw bytes are linked")
+
+
+def test_a_link_of_an_earlier_version_that_is_not_raw_is_no_template(tmp_path: Path) -> None:
+    pool = MemoryPool("base")
+    pool.path = str(tmp_path / "_base")
+    store = file_store(pool)
+    for format in (DiskFormat.RAW, DiskFormat.QCOW2):
+        template = Template(
+            image=IMAGE.id,
+            image_digest="",
+            pool="base",
+            volume=f"a.{format}",
+            format=format,
+            virtual_size=1,
+            size=1,
+            prepared=Prepared.LINK,
+            digest=None,
+            created="2026-05-01T09:12:44+00:00",
+            link=LINK,
+        )
+        store.put(template)
+    assert [each.format for each in store.all()] == [DiskFormat.RAW]
 
 
 @pytest.mark.parametrize(

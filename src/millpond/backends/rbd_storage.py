@@ -140,9 +140,7 @@ class RbdStorage(LibvirtStorage):
         """What disks can be cloned from without anything being brought. A volume gets a snapshot
         of ours: only those can be cloned."""
         linked = template.link.rbd if template.link else None
-        if linked is None or template.format is not DiskFormat.RAW:
-            return None
-        if rbd.cluster_id(linked.access) != rbd.cluster_id(_access(pool)):
+        if linked is None or rbd.cluster_id(linked.access) != rbd.cluster_id(_access(pool)):
             return None
         if linked.snapshot:
             return linked

@@ -9,6 +9,7 @@ from millpond.config import clouds
 from millpond.config.files import DEFAULT_FILE, read
 from millpond.config.hosts import hosts, only_host
 from millpond.config.options import (
+    CINDER,
     DEFAULT,
     FILTER_SCHEDULER,
     FLAVOR_PREFIX,
@@ -89,6 +90,7 @@ def _settings(
         ),
         glance=glance,
         cinder=clouds.cinder(reader, glance),
+        image_volume_project_id=reader.take(CINDER, "image_volume_project_id", parse_text, ""),
         placement=placement,
         signatures=clouds.signatures(reader),
         flavors=_flavors(reader),

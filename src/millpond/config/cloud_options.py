@@ -114,6 +114,12 @@ CINDER_OPTIONS = (
         min=0,
         help="How often a question to Cinder that was not answered is asked again.",
     ),
+    cfg.StrOpt(
+        "image_volume_project_id",
+        default="",
+        help="Id of the project that owns the volumes of Glance's Cinder store "
+        "(cinder_store_project_name); no other volume is linked. Empty: the project we ask for.",
+    ),
 )
 
 PLACEMENT_OPTIONS = (

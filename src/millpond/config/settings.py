@@ -118,6 +118,7 @@ class Settings:
     image_source: ImageSourceOption
     glance: CloudAccess
     cinder: CloudAccess
+    image_volume_project_id: str
     placement: CloudAccess | None
     """None where it is a part of this program."""
     signatures: SignaturePolicy | None

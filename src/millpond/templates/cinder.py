@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from openstack.block_storage.v3._proxy import Proxy
+from openstack.connection import Connection
 from openstack.exceptions import NotFoundException
 
 from millpond.model.cloud import CloudAccess
@@ -31,6 +32,8 @@ class Held:
 class CinderVolume:
     id: str
     status: str
+    project: str
+    """That owns it; empty if Cinder does not say."""
     shared: bool
     """It can be attached more than once at a time."""
     read_only: bool
@@ -53,12 +56,18 @@ class Cinder:
         return CinderVolume(
             id=id,
             status=str(found.status),
+            project=str(found.project_id or ""),
             shared=bool(found.is_multiattach),
             read_only=str((found.metadata or {}).get("readonly", "")).lower() == "true",
             encrypted=bool(found.is_encrypted),
             image=str((found.metadata or {}).get("glance_image_id", "")),
             held=tuple(_held(each) for each in found.attachments or ()),
         )
+
+    def own_project(self) -> str:
+        """That we ask for; empty where nobody is asked who we are."""
+        with self._explained("our project"):
+            return str(self._connection.current_project_id or "")
 
     def reserve(self, id: str) -> str:
         """An attachment that leads nowhere yet. For no server: its owner may then detach it, and
@@ -90,8 +99,12 @@ class Cinder:
             self._api.delete_attachment(attachment, ignore_missing=True)
 
     @cached_property
+    def _connection(self) -> Connection:
+        return cloud.connect(self._access, "block_storage")
+
+    @cached_property
     def _api(self) -> Proxy:
-        api = cloud.connect(self._access, "block_storage").block_storage
+        api = self._connection.block_storage
         assert isinstance(api, Proxy)  # version 2 is gone since 2021
         return api
 

@@ -201,7 +201,8 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         self._inspect(wanted.described(self._store.pool.name), wanted.image)
 
     def _inspect(self, template: Template, image: Image) -> None:
-        """As strictly as what is downloaded, but only what must be seen is read (B46)."""
+        """As strictly as what is downloaded, but only what must be seen is read (B46). It proves
+        nothing of what is read later: that is raw bytes to whoever reads it."""
         layer = template.linked_layer
         assert layer is not None  # the template is a link
         window = self._store.workspace(template.volume) / "seen"
@@ -279,8 +280,12 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
 def _linkable(
     locations: Sequence[str], places: Places, image: Image, format: DiskFormat
 ) -> tuple[str, Place]:
-    """The first location that can be linked, by what is known without asking there."""
-    if image.format.content is not format:
+    """The first location that can be linked, by what is known without asking there. Raw bytes
+    alone: any other format can name files of the host, and who has the volume could write one
+    there long after it was inspected."""
+    if image.format.content is not DiskFormat.RAW:
+        raise NotLinkable(f"it is {image.format}, and only raw bytes are linked")
+    if format is not DiskFormat.RAW:
         raise NotLinkable(f"it is {image.format}, and disks are made from {format} here")
     reasons = []
     for location in locations:

@@ -22,6 +22,7 @@ _READY = ("available", "in-use")
 _CINDER = re.compile(rf"cinder://(?:[^/]+/)?({UUID})")
 _NAME = re.compile(r"[\w.][\w.-]*")  # no option of a command, no path, no snapshot
 _RBD = re.compile(r"rbd://([^/]+)/([^/]+)/([^/]+)/([^/]+)")
+_GLANCES_SNAPSHOT = "snap"  # DEFAULT_SNAPNAME in glance_store's rbd driver
 
 
 Note = Callable[[str], None]
@@ -98,14 +99,17 @@ class _RbdPlace:
     snapshot: str
 
     def look(self, image: ImageId) -> None:
-        """Whoever may set an image's location could name another one's bytes."""
-        if self.image != image:
+        """Whoever may set an image's location could name another one's bytes, or some that can
+        be written to: those of a protected snapshot cannot."""
+        if (self.image, self.snapshot) != (image, _GLANCES_SNAPSHOT):
             raise NotLinkable("its location is not the one that Glance gives an image")
         source = self._source()
         if rbd.cluster_id(source.access) != self.cluster:
             raise NotLinkable("it lies in another Ceph cluster than the one that [libvirt] names")
         if not rbd.has_snapshot(source):
             raise VolumeMissing(self.location)
+        if not rbd.has_snapshot(source, protected=True):
+            raise NotLinkable("its snapshot is not protected, as Glance's are")
 
     def link(self, template: str, note: Note) -> Link:
         source, held = self._source(), self._held(template)
@@ -157,7 +161,7 @@ class _VolumePlace:
             raise VolumeMissing(self.location)
         if volume.status not in _READY:
             raise VolumeNotReady(self.id, volume.status)
-        if reason := _unfit(volume, image):
+        if reason := _unfit(volume, image, self._glances_project()):
             raise NotLinkable(f"volume {self.id} of Cinder {reason}")
 
     def link(self, template: str, note: Note) -> Link:
@@ -196,6 +200,9 @@ class _VolumePlace:
             return rbd.exists(link.rbd)
         return link.file is None or self.volumes.leads(link.file)
 
+    def _glances_project(self) -> str:
+        return self.access.image_volume_project or self.cinder.own_project()
+
     def _held(self) -> tuple[Held, ...]:
         volume = self.cinder.volume(self.id)
         return volume.held if volume else ()
@@ -231,7 +238,11 @@ class _VolumePlace:
         return f"/millpond/{self.access.owner()}/{template}"
 
 
-def _unfit(volume: CinderVolume, image: ImageId) -> str:
+def _unfit(volume: CinderVolume, image: ImageId, project: str) -> str:
+    """What a volume says of itself, its owner can change: only Glance's is believed."""
+    if not project or volume.project != project:
+        owner = volume.project or "which Cinder does not name"
+        return f"belongs to project {owner}, not to the one of Glance's store ({project or '?'})"
     if volume.image != image:
         return "is not said to have this image"
     if not volume.shared:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from millpond.errors import DamagedRecord, UnreadableRecord
+from millpond.model.formats import DiskFormat
 from millpond.model.template import SCHEMA, Template
 from millpond.records import codec
 from millpond.storage.pool import Pool
@@ -73,7 +74,8 @@ class TemplateStore:
 
     def find(self, name: str) -> Template | None:
         """The template, if its record is valid and its file is as long as the record says; of a
-        link the record is all there is."""
+        link the record is all there is. One that is not raw, as earlier versions made, is none:
+        what it leads to could name files of the host by now."""
         try:
             content = self._ledger.read(name)
             if content is None:
@@ -81,8 +83,9 @@ class TemplateStore:
             template = codec.decode(content, Template, self._ledger.place(name), SCHEMA)
         except DamagedRecord:
             return None
-        is_whole = template.link or self.shelf.length(name) == template.size
-        return template if is_whole else None
+        if template.link:
+            return template if template.format is DiskFormat.RAW else None
+        return template if self.shelf.length(name) == template.size else None
 
     def all(self) -> Iterator[Template]:
         """Those whose records can be read. Of one that a newer version wrote, and that find()
