@@ -1,5 +1,10 @@
 """Shelves and ledgers of files, and of the volumes of a pool in memory."""
 
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
 import pytest
 
 from millpond.errors import CacheOfAnother, DamagedRecord, NeedsHostFiles
@@ -125,7 +130,60 @@ def test_a_cache_is_of_one_host_and_one_state_directory():
     assert VolumeLedger(pool).names() == []
 
 
-def test_two_who_claimed_it_at_once_are_both_refused():
+class Crowded(MemoryPool):
+    """All look, and then make their marks, before anybody looks again."""
+
+    def __init__(self, name, count):
+        super().__init__(name)
+        self._looks = itertools.count()
+        self._count, self._all = count, threading.Barrier(count)
+
+    def names(self):
+        found = super().names()
+        if next(self._looks) < self._count:
+            self._all.wait(10)
+        return found
+
+    def create(self, spec):
+        made = super().create(spec)
+        self._all.wait(10)
+        return made
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_of_those_who_claim_it_at_once_one_has_it(count):
+    pool = Crowded("records", count)
+
+    def claimed(owner):
+        try:
+            claim(pool, owner, "far")
+        except CacheOfAnother:
+            return False
+        return True
+
+    owners = [f"owner{number}" for number in range(count)]
+    with ThreadPoolExecutor(count) as threads:
+        won = dict(zip(owners, threads.map(claimed, owners), strict=True))
+    assert sum(won.values()) == 1
+    assert pool.names() == [f"{each}.far.mark" for each in owners if won[each]]
+
+
+def test_who_made_its_mark_first_keeps_it_whatever_its_name():
+    class Late(MemoryPool):
+        """Another has claimed it when we make our mark."""
+
+        def create(self, spec):
+            if not self.names():
+                super().create(replace(spec, name="you.far.mark"))
+            return super().create(spec)
+
+    pool = Late("records")
+    with pytest.raises(CacheOfAnother, match=r"you\.far"):
+        claim(pool, "me", "far", patience=0.1)
+    assert pool.names() == ["you.far.mark"]
+
+
+def test_two_marks_of_before_refuse_both():
     pool = MemoryPool("records")
     for name in ("me.far.mark", "you.far.mark"):
         pool.create(VolumeSpec(name=name, format=DiskFormat.RAW, capacity=0))
