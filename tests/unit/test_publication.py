@@ -1,6 +1,5 @@
 """What enters the base pool, and what a crash leaves there: ours alone is ever touched."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,12 @@ from millpond.model.image import Image
 from millpond.model.names import template_name
 from millpond.model.template import Prepared
 from millpond.model.volume import Volume, VolumeSpec
-from millpond.records.journal import Moment, Watch, unwatched
+from millpond.records.journal import Moment, unwatched
 from millpond.storage.memory_pool import MemoryPool
-from millpond.templates.downloading import DownloadingTemplateImagehandler
-from millpond.templates.handler import Workshop
-from millpond.templates.publication import Publication, Users
+from millpond.templates.publication import Publication
 from millpond.templates.store import TemplateStore, file_store, volume_store
 from tests.support.image_files import raw_file
+from tests.support.preparing import DirectoryPool, handler, killed_at, unused
 
 PREPARATION = ["receive", "convert", "publish", "refresh", "record"]
 REMOVAL = ["record", "file", "refresh"]
@@ -28,24 +26,6 @@ MOMENTS = [
     *(("remove", step, moment) for step in REMOVAL for moment in Moment),
 ]
 FOREIGN = b"somebody else's base"
-
-
-class DirectoryPool(MemoryPool):
-    """Sees the files of a directory."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__("base")
-        directory.mkdir()
-        self.path = str(directory)
-
-    def find(self, name: str) -> Volume | None:
-        path = Path(self.path, name)
-        if not path.exists():
-            return None
-        size = path.stat().st_size
-        return Volume(
-            pool=self.name, name=name, path=str(path), capacity=size, allocation=size, length=size
-        )
 
 
 class Cut(MemoryPool):
@@ -100,36 +80,6 @@ def store(tmp_path: Path) -> TemplateStore:
 def path(store: TemplateStore, image: Image) -> Path:
     """Of the template."""
     return store.cache / template_name(image.id, DiskFormat.RAW)
-
-
-def unused(_name: str) -> tuple[str, ...]:
-    return ()
-
-
-def handler(
-    store: TemplateStore, tmp_path: Path, users: Users = unused, watch: Watch = unwatched
-) -> DownloadingTemplateImagehandler:
-    images = Catalogue(tmp_path / "images")
-    return DownloadingTemplateImagehandler(
-        Workshop(store=store, images=images, users=users, watch=watch)
-    )
-
-
-def killed_at(
-    verb: str, step: str, moment: Moment, store: TemplateStore, image: Image, tmp_path: Path
-) -> None:
-    """In a process of its own, which fetches the image's template and removes it."""
-
-    def watch(*where: object) -> None:
-        if where == (verb, step, moment):
-            os._exit(9)
-
-    if (child := os.fork()) == 0:
-        doomed = handler(store, tmp_path, watch=watch)
-        doomed.fetch_image(image, DiskFormat.RAW)
-        doomed.remove_image(image.id, DiskFormat.RAW)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
 
 
 def put_foreign(path: Path) -> None:

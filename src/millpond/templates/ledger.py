@@ -5,8 +5,8 @@ Each carries its own length and digest, so that one that is cut off or was chang
 
 import hashlib
 import json
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -140,16 +140,21 @@ class VolumeLedger:
 def write_beside(path: Path, content: bytes) -> None:
     """A file next to a cache, whose directory is made."""
     make_directory(path.parent)
-    try:
-        with files.explaining_lack_of_space(path.parent):
-            files.write_atomically(path, content)
-    except OSError as error:
-        raise StateNotWritable(path, error.strerror or str(error)) from error
+    with _writing(path, path.parent):
+        files.write_atomically(path, content)
 
 
 def make_directory(path: Path) -> None:
-    try:
+    there = next(each for each in path.parents if each.exists())
+    with _writing(path, there):
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+@contextmanager
+def _writing(path: Path, directory: Path) -> Iterator[None]:
+    try:
+        with files.explaining_lack_of_space(directory):
+            yield
     except OSError as error:
         raise StateNotWritable(path, error.strerror or str(error)) from error
 

@@ -1,0 +1,95 @@
+"""A cache on a file system that is full: nothing is disowned, and the host comes up."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from millpond.errors import NoSpace, StateNotWritable
+from millpond.images.catalogue import Catalogue
+from millpond.images.intake import Intake
+from millpond.model.formats import DiskFormat
+from millpond.model.names import template_name
+from millpond.records.journal import Moment
+from millpond.templates.store import file_store
+from tests.support.image_files import MiB, raw_file
+from tests.support.preparing import DirectoryPool, handler, killed_at
+
+
+@pytest.fixture
+def place(make_filesystem):
+    return make_filesystem("ext4", 64 * MiB).path
+
+
+@pytest.fixture
+def store(place):
+    return file_store(DirectoryPool(place / "_base"))
+
+
+@pytest.fixture
+def image(tmp_path):
+    return Intake(tmp_path / "images").add(raw_file(tmp_path), name="guest")
+
+
+def fill(place: Path) -> Path:
+    """To the last block."""
+    ballast = place / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        for size in (MiB, 4096, 1024):
+            with suppress(OSError):
+                while file.write(bytes(size)):
+                    os.fsync(file.fileno())
+    return ballast
+
+
+@pytest.mark.parametrize(
+    ("verb", "step", "moment"),
+    [
+        ("prepare", "publish", Moment.END),
+        ("prepare", "record", Moment.BEGIN),
+    ],
+)
+def test_a_template_that_was_finished_is_not_disowned(
+    place, store, image, tmp_path, verb, step, moment
+):
+    killed_at(verb, step, moment, store, image, tmp_path)
+    name = template_name(image.id, DiskFormat.RAW)
+    ballast = fill(place)
+    handler(store, tmp_path).init()  # as nova-compute does when it starts
+    assert (store.unfinished(), store.shelf.has(name)) == ([name], True)
+    with pytest.raises(NoSpace):
+        handler(store, tmp_path).fetch_image(image, DiskFormat.RAW)
+    ballast.unlink()
+    inode = (store.cache / name).stat().st_ino
+    template = handler(store, tmp_path).fetch_image(image, DiskFormat.RAW)
+    assert (store.cache / name).stat().st_ino == inode
+    assert (store.cache / name).read_bytes() == (
+        Catalogue(tmp_path / "images").local_file(image).read_bytes()
+    )
+    handler(store, tmp_path).init()
+    assert (store.unfinished(), store.find(name)) == ([], template)
+
+
+def test_a_removal_that_was_begun_is_finished(place, store, image, tmp_path):
+    killed_at("remove", "file", Moment.BEGIN, store, image, tmp_path)
+    fill(place)
+    handler(store, tmp_path).init()
+    assert (store.shelf.names(), store.unfinished()) == ([], [])
+
+
+def test_what_could_not_be_begun_changes_nothing(place, store, image, tmp_path):
+    ballast = fill(place)
+    with pytest.raises((NoSpace, StateNotWritable)):
+        handler(store, tmp_path).fetch_image(image, DiskFormat.RAW)
+    handler(store, tmp_path).init()
+    assert (store.shelf.names(), store.unfinished()) == ([], [])
+    ballast.unlink()
+    template = handler(store, tmp_path).fetch_image(image, DiskFormat.RAW)
+    ballast = fill(place)
+    with pytest.raises(NoSpace):
+        handler(store, tmp_path).remove_image(image.id, DiskFormat.RAW)
+    assert store.find(template.volume) == template
+    ballast.unlink()
+    handler(store, tmp_path).init()
+    assert store.find(template.volume) == template
