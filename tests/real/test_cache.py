@@ -112,7 +112,7 @@ def test_a_domain_that_is_not_ours_keeps_its_base(millpond, template, connection
     assert prune(millpond) == []
     assert fates(millpond) == {template.volume: "used by foreign"}
     code, message = millpond.fails("image", "remove", "guest")
-    assert (code, message) == (4, f"template {template.volume} is the base of foreign")
+    assert (code, f"{template.volume} is the base of foreign" in message) == (4, True)
     assert bases(millpond) == [template.volume]
     assert millpond.json("image", "list")[0]["name"] == "guest"
     domain.undefine()
@@ -348,8 +348,8 @@ def test_a_wrong_template_stays_beneath_servers_if_it_cannot_be_replaced(millpon
 
 
 @pytest.mark.parametrize("used", [False, True])
-def test_a_wrong_template_is_not_replaced_by_a_wrong_image(millpond, image, used):
-    """A hard link: the image has the same wrong byte."""
+def test_a_wrong_template_is_not_replaced_by_a_wrong_image(millpond, image, workdir, used):
+    """A hard link: the image has the same wrong byte, until it is added again."""
     millpond.configure("images_type_mapping = qcow2:qcow2\n" + NO_AGE)
     (made,) = millpond.json("cache", "fetch", "guest")
     path = millpond.bases / made["volume"]
@@ -365,6 +365,11 @@ def test_a_wrong_template_is_not_replaced_by_a_wrong_image(millpond, image, used
     assert millpond.engine().cache.store.unfinished() == []
     (kept,) = (millpond.engine().cache.store.beside / "quarantine").iterdir()
     assert kept.read_bytes() == wrong
+    millpond.ok("image", "add", workdir / "guest.qcow2", "--name", "again")
+    if used:
+        assert verified(millpond, "guest")[:2] == (0, "replaced")
+    (made,) = millpond.json("cache", "fetch", "guest")
+    assert path.read_bytes() == (workdir / "guest.qcow2").read_bytes() != wrong
 
 
 def test_a_wrong_blank_template_is_set_aside_unless_disks_stand_on_it(millpond, image):

@@ -115,6 +115,27 @@ def test_the_same_content_is_stored_once(catalogue: Intake, directory: Path, dis
     assert left_in(directory) == files_of(first, second)
 
 
+def test_content_that_has_rotted_is_replaced(catalogue: Intake, disk: Path) -> None:
+    first = catalogue.add(disk, name="first")
+    blob = catalogue.local_file(first)
+    linked = blob.with_name("template")
+    os.link(blob, linked)
+    blob.chmod(0o644)
+    with blob.open("r+b") as file:
+        file.write(b"rot")
+    second = catalogue.add(disk, name="second")
+    assert catalogue.local_file(first) == catalogue.local_file(second) == blob
+    assert (blob.read_bytes(), stat.S_IMODE(blob.stat().st_mode)) == (disk.read_bytes(), 0o444)
+    assert linked.read_bytes().startswith(b"rot")  # another file now: cache verify replaces it
+
+
+def test_good_content_keeps_its_file(catalogue: Intake, disk: Path) -> None:
+    """Templates that are links to it take no space."""
+    blob = catalogue.local_file(catalogue.add(disk, name="first"))
+    inode = blob.stat().st_ino
+    assert catalogue.local_file(catalogue.add(disk, name="second")).stat().st_ino == inode
+
+
 def test_content_that_was_lost_is_stored_again(catalogue: Intake, disk: Path) -> None:
     first = catalogue.add(disk, name="first")
     os.truncate(catalogue.local_file(first), 512)

@@ -1,5 +1,6 @@
 """Bringing images into the catalogue, and copies of them out: all that reads an image's bytes."""
 
+import hashlib
 import logging
 import os
 import uuid
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from millpond.errors import BadOption, DamagedRecord, NameTaken
 from millpond.images.boot_images import find_boot_images
-from millpond.images.catalogue import LOCK, Catalogue, ImageRecord, has_size, lock_of
+from millpond.images.catalogue import LOCK, Catalogue, ImageRecord, lock_of
 from millpond.images.receive import Received, examine, receive, receive_file
 from millpond.images.source import Stream
 from millpond.images.suffixes import stated_format, stated_name
@@ -139,9 +140,10 @@ class Intake(Catalogue):
             self._refuse_taken(image.name)
             find_boot_images(image.format, image.properties, lambda id: self.describe(ImageId(id)))
             blob = self._blob(image)
-            if not has_size(blob, image.size):
+            if not _holds(blob, image.digest):
                 os.chmod(part, 0o444)
-                undo.callback(files.remove, blob)
+                if not blob.exists():  # else other images have it, and it is better than it was
+                    undo.callback(files.remove, blob)
                 os.rename(part, blob)
                 files.sync_directory(self._blobs)
             record = self._record(image.id)
@@ -163,6 +165,15 @@ class Intake(Catalogue):
         if received.digest != image.digest:
             raise DamagedRecord(self._record(image.id), f"its content, {source}, has changed")
         os.chmod(target, 0o644)
+
+
+def _holds(blob: Path, digest: str) -> bool:
+    """Whether it is there, and its bytes are still what they were. What cannot be read is not."""
+    try:
+        with blob.open("rb") as file:
+            return hashlib.file_digest(file, "sha512").hexdigest() == digest
+    except OSError:
+        return False
 
 
 def _image(
