@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,12 @@ from millpond.images.glance import Glance
 from millpond.images.receive import receive
 from millpond.images.signatures import Signatures
 from millpond.model.cloud import CloudAccess
-from millpond.model.names import ImageId
+from millpond.model.formats import DiskFormat
+from millpond.model.names import ImageId, template_name
 from millpond.model.signature import SignaturePolicy
 from millpond.model.transfer import Patience
+from millpond.templates.adoption import adopt
+from millpond.templates.store import file_store
 from tests.support import certificate_shelf
 from tests.support.glance_pages import (
     FILE,
@@ -25,6 +29,7 @@ from tests.support.glance_pages import (
 )
 from tests.support.image_files import MiB, raw_file
 from tests.support.loopback import ADDRESS
+from tests.support.preparing import DirectoryPool
 from tests.support.signing import Signer, signer
 from tests.support.web import Answer, Web, serving
 
@@ -195,3 +200,34 @@ def test_without_what_verifies_the_configuration_is_refused(tmp_path: Path) -> N
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "what verifies signatures is not installed" in refused.stderr
     assert "pip install 'millpond[signatures]'" in refused.stderr
+
+
+@pytest.mark.parametrize("verified", [True, False], ids=["verified", "not verified"])
+@pytest.mark.parametrize(
+    ("signed", "adopted"), [("the base", True), ("other bytes", False), ("a qcow2 file", False)]
+)
+def test_a_base_of_novas_is_taken_over_if_its_bytes_are_what_was_signed(
+    web: Web,
+    source: Glance,
+    access: CloudAccess,
+    publisher: Signer,
+    content: bytes,
+    tmp_path: Path,
+    signed: str,
+    adopted: bool,
+    verified: bool,
+) -> None:
+    """Nova's own driver may have made it before anybody asked for signatures. Of one that it has
+    converted nothing was signed."""
+    stated = {"disk_format": "qcow2"} if signed == "a qcow2 file" else {}
+    known = content if signed == "the base" else b"other bytes"
+    offer_description(web, content, **publisher.properties(known, CERTIFICATE), **stated)
+    store = file_store(DirectoryPool(tmp_path / "_base"))
+    base = store.cache / template_name(ImageId(ID), DiskFormat.RAW)
+    base.write_bytes(content)
+    images = source if verified else Glance(access)
+    image = replace(images.describe(ImageId(ID)), virtual_size=len(content))
+    template = adopt(store, images, image, DiskFormat.RAW)
+    assert (template is not None) == (adopted or not verified)
+    assert base.read_bytes() == content
+    assert store.find(base.name) == template

@@ -100,7 +100,7 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
 
     def _prepare(self, image: Image, format: DiskFormat, progress: Progress) -> Template:
         self._store.shelf.refuse(format)
-        if adopted := adopt(self._store, image, format):
+        if adopted := adopt(self._store, self._images, image, format):
             return adopted
         replaces = self._publication.will_replace(template_name(image.id, format))
         wanted = ImagePreparation(image=image, format=format, replaces=replaces, progress=progress)
