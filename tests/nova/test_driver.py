@@ -121,8 +121,11 @@ def test_images_are_cached_ahead_and_removed_when_nothing_uses_them(
 ) -> None:
     user.clear()
     never = {"remove_unused_original_minimum_age_seconds": 0, "manager_interval": 5}
-    millpond_driver.start(extra={"image_cache": never})
-    wait_for(lambda: volumes(hypervisor, BASES) == set(), 60)
+    base = millpond_driver.instances / "_base" / hashlib.sha1(b"an image of before").hexdigest()
+    base.write_bytes(b"cached by Nova's own driver")
+    extra = {"image_cache": never, "libvirt": {"images_type": "qcow2"}}
+    millpond_driver.start(extra=extra)
+    wait_for(lambda: volumes(hypervisor, BASES) == set() and not base.exists(), 60)
     millpond_driver.start()
     cloud.precache(offer.images["vmdk"])
     wait_for(lambda: len(volumes(hypervisor, BASES)) == 1, 60)

@@ -19,7 +19,7 @@ from millpond.compute import image_types, precache, space
 from millpond.compute.single_disks import SingleDisks
 from millpond.engine import Engine
 from millpond.model.formats import DiskFormat, ImageFormat
-from millpond.model.names import ImageId, ServerId
+from millpond.model.names import ImageId, ServerId, template_name
 from millpond.model.server import Disk
 from millpond.model.sizes import GiB
 from millpond.nova import wiring
@@ -149,8 +149,11 @@ class MillpondDriver(LibvirtDriver):
         return any(each.volume not in known for each in fetched)
 
     def manage_image_cache(self, context: Any, all_instances: Any) -> None:
+        """Ours, and what Nova's own driver has left in the same directory."""
+        manager, rules = self.engine.cache.manager, self.engine.cache.rules
         with explained():
-            self.engine.cache.manager.prune(self.engine.cache.rules)
+            manager.prune(rules)
+            manager.prune_bases(rules, _bases_of(all_instances))
 
     def migrate_disk_and_power_off(
         self, context: Any, instance: Any, *args: Any, **kw: Any
@@ -222,6 +225,17 @@ class MillpondDriver(LibvirtDriver):
             image = image_meta.id if image_meta.obj_attr_is_set("id") else None
             with explained(image):
                 image_types.refuse_unless_taken(image_meta.disk_format, self.engine.image_types)
+
+
+def _bases_of(instances: Any) -> frozenset[str]:
+    """As Nova names what they were made from, wherever that is."""
+    images = {
+        image
+        for each in instances
+        for image in (each.image_ref, each.kernel_id, each.ramdisk_id)
+        if image
+    }
+    return frozenset(template_name(ImageId(each), DiskFormat.RAW) for each in images)
 
 
 def _snapshot_format(disk: Disk) -> DiskFormat:
