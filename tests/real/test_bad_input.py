@@ -1,5 +1,6 @@
 """B48: one clear sentence with a hint, a status that is not 0, and nothing changed."""
 
+import itertools
 import os
 import subprocess
 from contextlib import suppress
@@ -254,13 +255,18 @@ def test_a_configuration_that_is_wrong_is_all_said_at_once(millpond, one_server)
 
 
 def fill(path):
-    with suppress(OSError), open(path, "wb", buffering=0) as file:
+    """All inodes, and all blocks."""
+    path.mkdir()
+    with suppress(OSError), open(path / "bytes", "wb", buffering=0) as file:
+        with suppress(OSError):
+            for number in itertools.count():
+                (path / str(number)).touch()
         while True:
             file.write(bytes(4096))
 
 
 def test_a_full_file_system_can_be_emptied_by_deleting(millpond, make_filesystem, micro_guest):
-    """State directory and pools on one file system, and not a block left."""
+    """State directory and pools on one file system, and not a block or an inode left."""
     small = make_filesystem("ext4", 64 * MiB)
     millpond.config.write_text(
         f"[DEFAULT]\nstate_path = {small.path}/state\n"
@@ -272,5 +278,7 @@ def test_a_full_file_system_can_be_emptied_by_deleting(millpond, make_filesystem
     code, message = millpond.fails(*create("other", "guest", "--no-start"))
     assert code == 6
     assert "no space left" in message
+    with pytest.raises(OSError, match="No space left"):
+        (small.path / "new").touch()
     millpond.ok("server", "delete", "web")
     assert millpond.json("server", "list") == []

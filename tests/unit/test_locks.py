@@ -86,6 +86,21 @@ def test_a_lock_ends_with_its_process_however_it_ends(tmp_path):
         pass
 
 
+def test_locks_that_share_a_file_exclude_only_their_own_kind(locks, tmp_path):
+    """As on a full file system, where no lock can have a file of its own."""
+    (tmp_path / "locks").mkdir()
+    (tmp_path / "spare").write_text("kept")
+    for name in ("a", "b"):
+        os.link(tmp_path / "spare", tmp_path / "locks" / name)
+    with locks.hold_now("a", "a"):
+        assert locks.is_held("a")
+        assert not locks.is_held("b")
+        with locks.hold_now("b", "b"), pytest.raises(Busy), locks.hold_now("a", "a"):
+            pytest.fail("two holders")
+    assert os.listdir(tmp_path / "locks") == []
+    assert (tmp_path / "spare").read_text() == "kept"
+
+
 def test_no_lock_file_is_left(locks, tmp_path):
     with locks.hold("a"):
         pass

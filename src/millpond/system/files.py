@@ -26,6 +26,7 @@ _ABANDONED_AFTER = 60
 Progress = Callable[[int], None]
 """Called with the number of bytes that were just done."""
 
+NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 # What a file system answers that has no such thing (or not across its border).
 _NO_REFLINK = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS}
 _NO_HARD_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP}
@@ -230,7 +231,7 @@ def explaining_lack_of_space(where: Path, what: str = "", needed: str = "") -> I
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in NO_SPACE:
             raise
         free = format_size(free_space(where))
         raise NoSpace(what or str(where), needed or f"more than {free}", free) from error

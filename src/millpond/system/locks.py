@@ -13,14 +13,14 @@ from urllib.parse import quote, unquote
 from millpond.errors import Busy, StateNotWritable
 from millpond.system import files
 
-# struct flock of fcntl(2) on 64-bit Linux: type, whence, start, length, pid; here: the whole file.
+# struct flock of fcntl(2) on 64-bit Linux: type, whence, start, length, pid.
 _FLOCK = "hhqqi4x"
 _MOST = 200
 """Of a file's name, which may have 255 bytes."""
 
 
 class Locks:
-    """One file a lock, held as an open file description lock: every opening excludes the
+    """One file per lock, held as an open file description lock: every opening excludes the
     others, threads included; the kernel lets go when the process ends, however it ends; and
     unlike flock, one can ask without taking."""
 
@@ -50,7 +50,7 @@ class Locks:
         except FileNotFoundError:
             return False
         try:
-            answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK))
+            answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, name))
         finally:
             os.close(descriptor)
         return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
@@ -80,7 +80,7 @@ class Locks:
         while True:
             descriptor = self._open(name)
             try:
-                fcntl.fcntl(descriptor, how, _flock(fcntl.F_WRLCK))
+                fcntl.fcntl(descriptor, how, _flock(fcntl.F_WRLCK, name))
                 if self._is_current(name, descriptor):
                     return descriptor
             except BaseException:
@@ -93,7 +93,20 @@ class Locks:
             self._directory.mkdir(parents=True, exist_ok=True)
             return os.open(self._path(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
         except OSError as error:
+            if error.errno in files.NO_SPACE and (found := self._open_link(name)) is not None:
+                return found
             raise StateNotWritable(self._directory, error.strerror or str(error)) from error
+
+    def _open_link(self, name: str) -> int | None:
+        """On a file system that is full, where what frees space needs its lock, too: another name
+        of a file that is there. Several locks may be on it, each on a byte of its own."""
+        with suppress(OSError):
+            for spare in files.entries(self._directory.parent):
+                if spare.is_file():
+                    with suppress(FileExistsError):
+                        os.link(spare, self._path(name))
+                    return os.open(self._path(name), os.O_RDWR | os.O_CLOEXEC)
+        return None
 
     def _is_current(self, name: str, descriptor: int) -> bool:
         try:
@@ -129,5 +142,8 @@ class Slots:
             yield
 
 
-def _flock(kind: int) -> bytes:
-    return struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0)
+def _flock(kind: int, name: str) -> bytes:
+    """One byte, at an offset that is the name's own."""
+    digest = hashlib.sha256(name.encode()).digest()
+    offset = int.from_bytes(digest[:8]) >> 2  # with the length it must fit into 63 bits
+    return struct.pack(_FLOCK, kind, os.SEEK_SET, offset, 1, 0)
