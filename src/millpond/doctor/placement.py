@@ -1,6 +1,7 @@
 """Placement: every host reported, and for each server what its record says (--placement)."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 
 from millpond.doctor.finding import Finding, ok, problem, warning
@@ -73,6 +74,13 @@ def _still_holds(fleet: Fleet, differing: Differing) -> bool:
     return differing.difference is not Difference.ORPHAN and server.operation is None
 
 
+def _takes(fleet: Fleet, differing: Differing) -> bool:
+    """Whether its record still says what was expected of it."""
+    server = fleet.records.find(ServerId(differing.consumer))
+    found = fleet.placing.allocations_of(server) if server else {}
+    return found == differing.expected
+
+
 def _described(fleet: Fleet, consistency: Consistency, differing: Differing) -> Finding:
     server = fleet.records.find(ServerId(differing.consumer))
     name = server.name if server else differing.consumer
@@ -88,6 +96,11 @@ def _report(fleet: Fleet) -> str:
 
 
 def _heal(fleet: Fleet, consistency: Consistency, differing: Differing) -> str:
-    if _still_holds(fleet, differing) and consistency.heal([differing]):
-        return "it was put right"
+    """Under the server's lock, or it could be deleted before what it takes is claimed. Of an
+    orphan there is no record to be locked, and its id never comes back."""
+    server = fleet.records.find(ServerId(differing.consumer))
+    with fleet.records.lock(server) if server else nullcontext():
+        as_before = _still_holds(fleet, differing) and _takes(fleet, differing)
+        if as_before and consistency.heal([differing]):
+            return "it was put right"
     raise NoRoom("Placement has less than it takes, or has changed meanwhile")

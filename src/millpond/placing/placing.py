@@ -11,7 +11,7 @@ from millpond.compute.disks import root_size
 from millpond.compute.request import ServerRequest, planned
 from millpond.config import Settings
 from millpond.engine import Engine
-from millpond.errors import HostProblem, NoRoom, NotReported
+from millpond.errors import Busy, HostProblem, NoRoom, NotReported
 from millpond.model.server import Server
 from millpond.placing.memory import Reported
 from millpond.placing.reporter import HostLook, Reporter
@@ -116,12 +116,20 @@ class Placing:
         does not any more, take what they take of those."""
         now = self.providers()
         moved = {name for name, uuids in before.items() if name in now and now[name] != uuids}
-        for server in self._records.all() if moved else ():
-            if server.host in moved and not server.operation:
+        servers, _ = self._records.readable() if moved else ([], ())
+        for server in servers:
+            if server.host in moved:
                 try:
-                    self.placement.allocations.claim(server.id, self.allocations_of(server))
-                except NoRoom as error:
+                    self._claim_again(server)
+                except (NoRoom, Busy) as error:
                     LOG.warning("server %s is not counted as it should be: %s", server.name, error)
+
+    def _claim_again(self, server: Server) -> None:
+        """Under its lock: for one that is deleted meanwhile nothing is claimed any more."""
+        with self._records.lock(server):
+            current = self._records.find(server.id)
+            if current and not current.operation:
+                self.placement.allocations.claim(current.id, self.allocations_of(current))
 
     def _sizes(self, server: Server) -> Mapping[str, int]:
         """GiB by pool; disks of one pool are added up before they are rounded."""
