@@ -47,6 +47,8 @@ def test_what_a_killed_process_left_of_a_write_is_known_after_a_minute(tmp_path)
     (tmp_path / ".somebody.else").touch()
     os.utime(tmp_path / ".somebody.else", (0, 0))
     assert files.half_written(tmp_path) == [left]
+    with left.open():  # somebody takes his time
+        assert files.half_written(tmp_path) == []
 
 
 def test_on_one_file_system_no_byte_is_copied(tmp_path):

@@ -64,11 +64,11 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o640) -> None:
 
 
 def half_written(directory: Path) -> list[Path]:
-    """What :func:`write_atomically` left there when its process was killed. Nobody reads it, and
-    what is younger may be on its way."""
+    """What :func:`write_atomically` left there when its process was killed. Nobody reads it; what
+    is younger, or open, may be on its way."""
     old = time.time() - _ABANDONED_AFTER
     found = [each for each in entries(directory) if _HALF_WRITTEN.fullmatch(each.name)]
-    return [each for each in found if _modified(each) < old]
+    return [each for each in found if _modified(each) < old and not is_open(each)]
 
 
 def _modified(path: Path) -> float:
