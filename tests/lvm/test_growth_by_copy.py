@@ -4,7 +4,7 @@ import pytest
 
 from millpond.compute import delete, recover, resize, spawn
 from millpond.compute.request import ServerRequest
-from millpond.errors import NoSpace, Unsupported
+from millpond.errors import NoSpace, StateNotWritable, Unsupported
 from millpond.images.intake import Intake
 from millpond.model.flavor import Flavor
 from millpond.model.sizes import MiB
@@ -13,6 +13,7 @@ from tests.lvm.test_servers import SECONDS
 from tests.lvm.volume_group import EXTENT
 from tests.real.test_kill import killed, listed, moments
 from tests.support.millpond import without_files
+from tests.support.unwritable import unwritable
 
 SECRET = b"SECRET!!"
 
@@ -97,6 +98,10 @@ def test_the_disk_is_gone_and_only_its_copy_is_there(made, volume_group, connect
     assert volume_group.volumes() == {f"{volume}.grown": EXTENT}
     reported = made.run("doctor").stdout
     assert "no record names" not in reported
+    host = unwritable(made, without_files(made.engine()))
+    with pytest.raises(StateNotWritable):
+        recover.recover(host, made.server("web"))
+    assert volume_group.volumes() == {f"{volume}.grown": EXTENT}
     assert "grow was finished" in made.run("doctor", "--mend").stdout
     assert volume_group.volumes() == {volume: 2 * EXTENT}
     assert content(made, volume_group) == before.ljust(2 * EXTENT, b"\0")

@@ -4,10 +4,13 @@ import libvirt
 import pytest
 from lxml import etree
 
+from millpond.compute import delete
+from millpond.errors import StateNotWritable
 from millpond.records.journal import Moment
 from tests.support.killer import killed
 from tests.support.millpond import converted
 from tests.support.ticking import chains, disks, last_tick, tick_on_disk, wait_for_ticks
+from tests.support.unwritable import unwritable
 from tests.support.waiting import wait_for
 
 INACTIVE = libvirt.VIR_DOMAIN_XML_INACTIVE
@@ -70,6 +73,18 @@ def left(millpond, micro_guest, workdir, connection):
         return Left(millpond, id, domain, before)
 
     return leave
+
+
+def test_a_delete_that_could_not_begin_leaves_the_snapshot_to_be_undone(left, millpond):
+    """Its record would forget the overlay, and the next start what the guest wrote there."""
+    found = left()
+    host = unwritable(millpond, millpond.engine().host)
+    with pytest.raises(StateNotWritable):
+        delete.delete(host, millpond.server("web"))
+    assert millpond.server("web").operation.verb == "snapshot"
+    wait_for_ticks(millpond, found.id)
+    found.mend()
+    found.check_that_it_runs()
 
 
 @both_kinds

@@ -7,10 +7,10 @@ import pytest
 from lxml import etree
 
 from millpond.compute import data_disks, delete, power, spawn
-from millpond.compute.recover import VERBS
+from millpond.compute.recover import VERBS, recover
 from millpond.compute.request import ServerRequest
 from millpond.compute.status import statuses
-from millpond.errors import ConnectionLost, HostUnreachable, VolumeExists
+from millpond.errors import ConnectionLost, HostUnreachable, StateNotWritable, VolumeExists
 from millpond.fleet import Fleet
 from millpond.model.flavor import Flavor
 from millpond.model.formats import DiskFormat
@@ -23,6 +23,7 @@ from millpond.templates.store import file_store
 from tests.support.killer import killed
 from tests.support.millpond import converted
 from tests.support.ticking import chains, wait_for_ticks
+from tests.support.unwritable import unwritable
 
 
 def moments(verb):
@@ -239,6 +240,25 @@ def test_killed_while_a_disk_comes(millpond, vmdk, connection, step, moment, run
         xml = etree.fromstring(connection.lookupByName("victim").XMLDesc(flags))
         assert len(xml.findall("devices/disk")) == 2
     assert len(os.listdir(millpond.disks)) == 2
+
+
+def test_a_disk_that_came_stays_when_its_recovery_fails(millpond, vmdk, connection):
+    """The guest has it, and may have written to it for days."""
+    made = create(millpond, "victim", vmdk)
+    millpond.wait_for_console(made.id, "READY")
+    killed(millpond, "disk add", "attach", Moment.END, "add", "victim", 4 * MiB)
+    server = millpond.server("victim")
+    with (millpond.disks / server.disks[1].volume).open("r+b") as file:
+        file.seek(2 * MiB)
+        file.write(b"written by the guest")
+    with pytest.raises(StateNotWritable):
+        recover(unwritable(millpond, millpond.engine().host), server)
+    assert b"written by the guest" in (millpond.disks / server.disks[1].volume).read_bytes()
+    assert (
+        len(etree.fromstring(connection.lookupByName("victim").XMLDesc()).findall(".//disk")) == 2
+    )
+    assert "disk add was finished" in millpond.ok("doctor", "--mend")
+    assert b"written by the guest" in (millpond.disks / server.disks[1].volume).read_bytes()
 
 
 @pytest.mark.parametrize(("step", "moment"), moments_here("disk remove"))
