@@ -62,7 +62,7 @@ missing_packages() {
                 split(names[i], name, "|")
                 if (!(name[1] in installed || name[2] in installed)) print names[i]
             }
-        }'
+        }' | sort
 }
 
 # Of NEWER|OLDER the one that this release has.
