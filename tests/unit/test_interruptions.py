@@ -4,9 +4,7 @@ Whatever happens: no byte that a guest wrote is lost, a record on which nothing 
 true, and a recovery that is left in peace finishes.
 """
 
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,15 +175,6 @@ FAULTS = {
 FAILURES = (MillpondError, KeyboardInterrupt, SystemExit, Killed)
 
 
-@pytest.fixture
-def room() -> Iterator[Path]:
-    """In memory where there is some: each record is synced."""
-    where = Path("/dev/shm")
-    path = Path(tempfile.mkdtemp(dir=where if where.is_dir() else None))
-    yield path
-    shutil.rmtree(path)
-
-
 def play(scenario: Scenario, state: Path, first: Fault, second: Fault) -> tuple[bool, bool]:
     """The verb with one fault, its recovery with the other, and a recovery in peace. Whether each
     fault came."""
@@ -331,3 +320,16 @@ def test_nor_when_the_recovery_meets_it_again(room, kinds, name, again):
             state = room / f"{at}-{second}"
             _, more = play(scenario, state, killed(at), FAULTS[again](second))
             second += 1
+
+
+def test_doctor_finishes_a_delete_where_there_is_no_space(room):
+    scenario = SCENARIOS["delete"]
+    world = World(room, scenario.type)
+    server = scenario.make(world)
+    world.moments.begin(Fault(at=3, kinds=STEPS, error=Killed()))
+    with pytest.raises(Killed):
+        scenario.act(world, server)
+    world.moments.begin(FAULTS["no space from then on"](1))
+    recover(world.host, server)
+    assert world.records.all() == []
+    look(world, scenario)

@@ -37,7 +37,8 @@ def recover(host: Host, server: Server) -> str:
         if operation.verb not in VERBS:
             raise UnknownOperation(operation.verb, operation.step)
         verb = VERBS[operation.verb](host, operation.details)
-        notes = ServerJournal(host.records, operation.details)
+        frees = operation.verb == "delete"  # as the first run of it
+        notes = ServerJournal(host.records, operation.details, insists=not frees)
         forward = verb.goes_forward(current, operation.step)
         journal.recover(verb, operation.step, current, notes, host.watch)
     done = "finished" if forward else "undone"
