@@ -298,3 +298,17 @@ def test_a_volume_that_no_record_names_is_not_overwritten(millpond, guest):
     assert code == 4
     assert "already exists" in message
     assert stray.read_bytes() == b"somebody's"
+
+
+def test_what_changes_disks_prints_json(millpond, micro_guest):
+    millpond.ok("image", "add", micro_guest.path, "--name", "guest")
+    create(millpond)
+    millpond.ok("server", "stop", "web", "--force")
+    added = millpond.json("server", "disk", "add", "web", "--size", "8M")
+    assert (added["role"], added["size"], added["target"]) == ("disk.data0", 8 * MiB, "vdb")
+    grown = millpond.json("server", "disk", "grow", "web", "disk.data0", "--size", "16M")
+    assert grown == {**added, "size": 16 * MiB}
+    resized = millpond.json("server", "resize", "web", "--disk", "32M")
+    assert (resized["state"], disk(resized, "disk")["size"]) == ("stopped", 32 * MiB)
+    left = millpond.json("server", "disk", "remove", "web", "disk.data0")
+    assert [each["role"] for each in left["disks"]] == ["disk"]

@@ -107,10 +107,14 @@ def resize(
     ctx: typer.Context,
     server: Name,
     disk: Annotated[str, typer.Option(help="The root disk's new size, such as 20G.")],
+    json: Json = False,
 ) -> None:
     """Make a server's root disk larger, also while it runs (but for ploop disks)."""
-    engine, found = Fleet.load(ctx.obj.config_files).find(server)
-    growth.grow(engine.host, found, "disk", parse_size(disk, unit="g"))
+    fleet = Fleet.load(ctx.obj.config_files)
+    engine, found = fleet.find(server)
+    grown = growth.grow(engine.host, found, "disk", parse_size(disk, unit="g"))
+    if json:
+        show_server(fleet, grown, json)
 
 
 @disks.command("add")
@@ -118,18 +122,22 @@ def add_disk(
     ctx: typer.Context,
     server: Name,
     size: Annotated[str, typer.Option(help="Such as 10G.")],
+    json: Json = False,
 ) -> None:
     """Add an empty disk, also while the server runs."""
     engine, found = Fleet.load(ctx.obj.config_files).find(server)
     made = data_disks.add(engine.host, found, parse_size(size, unit="g"))
-    print(f"{made.role} ({made.target})")
+    print(as_json(made) if json else f"{made.role} ({made.target})")
 
 
 @disks.command("remove")
-def remove_disk(ctx: typer.Context, server: Name, disk: Role) -> None:
+def remove_disk(ctx: typer.Context, server: Name, disk: Role, json: Json = False) -> None:
     """Remove a data disk and what is on it, also while the server runs."""
-    engine, found = Fleet.load(ctx.obj.config_files).find(server)
+    fleet = Fleet.load(ctx.obj.config_files)
+    engine, found = fleet.find(server)
     data_disks.remove(engine.host, found, disk)
+    if json:
+        show_server(fleet, fleet.server(found.id), json)
 
 
 @disks.command("grow")
@@ -138,10 +146,13 @@ def grow_disk(
     server: Name,
     disk: Role,
     size: Annotated[str, typer.Option(help="The new size, such as 20G.")],
+    json: Json = False,
 ) -> None:
     """Make a disk larger, also while the server runs (but for ploop disks)."""
     engine, found = Fleet.load(ctx.obj.config_files).find(server)
-    growth.grow(engine.host, found, disk, parse_size(size, unit="g"))
+    grown = growth.grow(engine.host, found, disk, parse_size(size, unit="g"))
+    if json:
+        print(as_json(growth.disk_of(grown, disk)))
 
 
 @app.command()
@@ -181,6 +192,7 @@ def show_server(fleet: Fleet, server: Server, json: bool) -> None:
         print(as_json(_described(server, state)))
         return
     hardware, flavor = server.hardware, server.flavor
+    machine = (hardware.virt_type, hardware.firmware, hardware.machine)
     details(
         [
             ("Name", server.name),
@@ -189,7 +201,7 @@ def show_server(fleet: Fleet, server: Server, json: bool) -> None:
             ("Host", server.host),
             ("Image", f"{server.image.name} ({server.image.format}, {server.image.id})"),
             ("Size", f"{flavor.vcpus} vCPU, {format_size(flavor.memory)} memory"),
-            ("Machine", f"{hardware.virt_type}, {hardware.firmware}"),
+            ("Machine", ", ".join(filter(None, machine))),
             *([("Kernel", _kernel_line(server.boot))] if server.boot else []),
             *((f"Disk {each.role}", _disk_line(each)) for each in server.disks),
             ("Networks", _networks(server)),
