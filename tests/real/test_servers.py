@@ -1,5 +1,6 @@
 """From an image to a running server, and everything that it leaves in the world."""
 
+import json
 import os
 import re
 import stat
@@ -426,3 +427,34 @@ def test_a_server_whose_pool_is_gone_is_deleted_by_force(millpond, qcow2, connec
     assert f"nova-disks-pool/{volume} stays behind" in done.stderr
     assert millpond.json("server", "list") == []
     assert (millpond.disks / volume).exists()
+
+
+def machine_type(connection, name):
+    return etree.fromstring(connection.lookupByName(name).XMLDesc()).find("os/type").get("machine")
+
+
+def test_its_machine_type_is_recorded_with_its_version(millpond, qcow2, connection):
+    recorded = create(millpond, "web", qcow2)["hardware"]["machine"]
+    assert recorded == machine_type(connection, "web")
+    assert re.fullmatch(r"[a-z0-9-]+-\d+\.\d+", recorded)
+    assert recorded in millpond.ok("server", "show", "web")
+
+
+def test_a_record_from_before_gets_the_machine_type_that_its_guest_knows(
+    millpond, qcow2, connection
+):
+    """It says nothing of it, and QEMU has become newer since the domain was defined."""
+    older = "pc-i440fx-6.2"
+    made = create(millpond, "web", qcow2)
+    millpond.ok("server", "stop", "web", "--force")
+    record = millpond.state / "servers" / f"{made['id']}.json"
+    content = json.loads(record.read_text())
+    content["hardware"]["machine"] = ""
+    record.write_text(json.dumps(content))
+    domain = connection.lookupByName("web").XMLDesc()
+    connection.defineXML(domain.replace(made["hardware"]["machine"], older))
+
+    millpond.ok("server", "start", "web")
+
+    assert machine_type(connection, "web") == older
+    assert millpond.json("server", "show", "web")["hardware"]["machine"] == older

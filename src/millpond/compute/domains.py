@@ -13,6 +13,7 @@ from millpond.system import libvirtd
 from millpond.system.libvirtd import ConsoleStream, Libvirtd
 from millpond.xml.chains import ChainsXml
 from millpond.xml.domain import NAMESPACE, BareRecordXml, DiskXml, DomainXml, RecordXml
+from millpond.xml.host import DomainCapabilitiesXml
 from millpond.xml.nova import NovaDomainXml
 
 ON = ("running", "paused", "stopping", "suspended", "crashed")
@@ -54,6 +55,16 @@ class Domains:
         """UUID by name."""
         with self._host.calling("listing domains") as connection:
             return {each.name(): each.UUIDString() for each in connection.listAllDomains(0)}
+
+    def full_name_of_machine(self, virt_type: str, name: str) -> str:
+        """With its version, of a machine type that libvirt knows by a shorter name, or chooses (an
+        empty one). As it is where libvirt does not know it: the domain is refused, then."""
+        try:
+            with self._host.calling("asking for a machine type") as connection:
+                found = connection.getDomainCapabilities(None, None, name or None, virt_type, 0)
+        except LibvirtFailed:
+            return name
+        return DomainCapabilitiesXml.from_xml(found).machine or name
 
     def define(self, xml: DomainXml) -> None:
         """One that Nova gave another name is renamed first: a UUID has one name."""

@@ -91,7 +91,7 @@ def unoccupied(host: Host, server: Server, *, but: str = "") -> Server:
 def _define_if_off(host: Host, server: Server) -> Server:
     if host.domains.state(server.id) not in ON:
         disks.mend(host, server)
-        spawn.define(host, server)
+        return spawn.define(host, server)
     return server
 
 

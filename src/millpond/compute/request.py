@@ -96,10 +96,12 @@ def planned(host: Host, request: ServerRequest) -> Server:
 def _hardware(host: Host, request: ServerRequest) -> Hardware:
     properties = request.image.properties
     firmware = request.firmware or _one_of(properties, "hw_firmware_type", tuple(Firmware), "bios")
+    virt_type = host.choose_virt_type()
+    machine = _word(properties, "hw_machine_type") or _machine_for(Firmware(firmware))
     return Hardware(
-        virt_type=host.choose_virt_type(),
+        virt_type=virt_type,
         firmware=Firmware(firmware),
-        machine=_word(properties, "hw_machine_type") or _machine_for(Firmware(firmware)),
+        machine=host.domains.full_name_of_machine(virt_type, machine),
         disk_bus=_one_of(properties, "hw_disk_bus", disks.PREFIX, "virtio"),
         vif_model=_one_of(properties, "hw_vif_model", _VIF_MODELS, "virtio"),
     )

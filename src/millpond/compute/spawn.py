@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from millpond.compute import disks
@@ -91,10 +91,23 @@ def _give_back(host: Host, server: Server) -> None:
 
 def define(host: Host, server: Server) -> Server:
     """The domain as the record says, whatever it was before."""
+    server = _with_machine(host, server)
     log = host.find_consoles().make(server.id)
     chains = disks.chains(host, server)
     host.domains.define(domain_xml(settled(server), host.records.owner, log, chains))
     return server
+
+
+def _with_machine(host: Host, server: Server) -> Server:
+    """With the full name of its machine type. Of a record that says less, the one that its domain
+    has had so far: a guest finds the hardware that it knows."""
+    hardware = server.hardware
+    full = host.domains.full_name_of_machine(hardware.virt_type, hardware.machine)
+    if full == hardware.machine:
+        return server
+    domain = host.domains.description(server.id, defined=True)
+    machine = (domain.machine if domain else None) or full
+    return replace(server, hardware=replace(hardware, machine=machine))
 
 
 def undefine(host: Host, server: Server) -> None:

@@ -123,7 +123,8 @@ class Hardware:
     virt_type: VirtType = VirtType.QEMU
     firmware: Firmware = Firmware.BIOS
     machine: str = ""
-    """Empty: libvirt's choice for the architecture."""
+    """With its version (pc-i440fx-7.2), so that an upgrade of QEMU does not change the hardware
+    of a guest. A record from before may have a shorter name, or none: libvirt's choice."""
     disk_bus: str = "virtio"
     vif_model: str = "virtio"
 
