@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ from millpond.images.intake import Intake
 from millpond.model.formats import DiskFormat
 from millpond.model.names import template_name
 from millpond.records.journal import Moment
+from millpond.templates.cache_manager import ImageCacheManager, Surroundings, Uses
+from millpond.templates.marks import Marks
 from millpond.templates.store import file_store
+from millpond.templates.verdicts import Rules
 from tests.support.image_files import MiB, raw_file
 from tests.support.preparing import DirectoryPool, handler, killed_at
 
@@ -85,11 +89,22 @@ def test_what_could_not_be_begun_changes_nothing(place, store, image, tmp_path):
     handler(store, tmp_path).init()
     assert (store.shelf.names(), store.unfinished()) == ([], [])
     ballast.unlink()
-    template = handler(store, tmp_path).fetch_image(image, DiskFormat.RAW)
-    ballast = fill(place)
-    with pytest.raises(NoSpace):
-        handler(store, tmp_path).remove_image(image.id, DiskFormat.RAW)
-    assert store.find(template.volume) == template
-    ballast.unlink()
-    handler(store, tmp_path).init()
-    assert store.find(template.volume) == template
+    assert handler(store, tmp_path).fetch_image(image, DiskFormat.RAW)
+
+
+def test_what_nothing_uses_goes_and_makes_space(place, store, image, tmp_path):
+    keeper = handler(store, tmp_path)
+    keeper.fetch_image(image, DiskFormat.RAW)
+    fill(place)
+    nothing = Uses(by_template={})
+    around = Surroundings(
+        find_uses=lambda: nothing,
+        find_promised=lambda: nothing,
+        images=Catalogue(tmp_path / "images"),
+        drop=keeper.drop,
+        tidy=keeper.init,
+    )
+    marks = Marks(store, lambda: "here", timedelta(days=30))
+    rules = Rules(removes_unused=True, minimum_age=timedelta(0), max_bytes=0)
+    assert len(ImageCacheManager(store, marks, around).prune(rules)) == 1
+    assert (store.shelf.names(), list(store.all()), store.unfinished()) == ([], [], [])

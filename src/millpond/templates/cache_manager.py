@@ -6,7 +6,14 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from millpond.errors import Busy, CacheFull, ImageNotFound, MillpondError, TemplateNotFound
+from millpond.errors import (
+    Busy,
+    CacheFull,
+    ImageNotFound,
+    MillpondError,
+    NoSpace,
+    TemplateNotFound,
+)
 from millpond.images.source import ImageSource
 from millpond.model.names import ImageId
 from millpond.model.sizes import format_size
@@ -122,10 +129,14 @@ class ImageCacheManager:
 
     def _told(self) -> Uses:
         """What this host uses; other hosts read it from our mark. Only the records are read while
-        servers wait to write to it."""
+        servers wait to write to it. On a file system that is full the mark stays as it is: it has
+        what was noted when disks were made."""
         uses = self._around.find_uses()
         promised = self._around.find_promised
-        self._marks.tell(lambda: frozenset({*uses.by_template, *promised().by_template}))
+        try:
+            self._marks.tell(lambda: frozenset({*uses.by_template, *promised().by_template}))
+        except NoSpace as error:
+            LOG.warning("other hosts are not told what is used here: %s", error)
         return uses
 
     def _is_taken(self, locks: ExitStack, name: str) -> bool:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from millpond.errors import DamagedRecord, PoolUnusable, TemplateInUse, VolumeExists
+from millpond.errors import DamagedRecord, NoSpace, PoolUnusable, TemplateInUse, VolumeExists
 from millpond.model.template import Template
 from millpond.records import codec, journal
 from millpond.records.journal import Step, Verb, Watch, deed, nothing
@@ -133,10 +133,15 @@ class Publication:
         return False
 
     def drop(self, name: str) -> None:
-        """Nothing uses it: the caller has asked, and holds its lock."""
-        if template := self._store.find(name):
-            self._note(template, self._store.shelf.proof(name), leaves=True)
-        journal.run(self.removal(), Removal(name), WorkspaceJournal(self._store), self._watch)
+        """Nothing uses it: the caller has asked, and holds its lock. Where nothing can be written
+        down it goes nonetheless, because that makes space; killed then, the file may stay."""
+        try:
+            if template := self._store.find(name):
+                self._note(template, self._store.shelf.proof(name), leaves=True)
+            journal.run(self.removal(), Removal(name), WorkspaceJournal(self._store), self._watch)
+        except NoSpace:
+            self._remove(name)
+            self._store.discard_workspace(name)
 
     def removal(self) -> Verb[Removal]:
         store = self._store
@@ -199,6 +204,9 @@ class Publication:
     def _remove_unused(self, name: str) -> None:
         if users := self._users(name):
             raise TemplateInUse(name, users)
+        self._remove(name)
+
+    def _remove(self, name: str) -> None:
         self._store.forget(name)
         self._store.shelf.remove(name)
         self._store.pool.refresh()
