@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module", params=["/tmp", pytest.param("/run", marks=pytest.mark.full)])
+@pytest.fixture(scope="module", params=["/tmp", "/run"])
 def clone(request) -> Iterator[Path]:
     """A copy of this repository, with a .venv of its own."""
     top = Path(request.param, f"millpond-{uuid.uuid4().hex[:8]}")
@@ -42,7 +42,6 @@ def test_commands_and_linters_of_a_clone_start(clone):
     _run(clone, "make", "--dry-run", "check", "test", "demo")
 
 
-@pytest.mark.full
 def test_the_private_libvirtd_starts_in_a_clone(clone):
     harness = (
         "tests/real/test_harness.py::test_a_guest_boots_from_a_volume_and_is_ready_within_seconds"
