@@ -53,6 +53,8 @@ class Fault:
     error: BaseException
     lasting: bool = False
     """Every later moment of these kinds as well, until somebody makes room."""
+    again: int = 0
+    """Once more, so many moments later: while it is being undone."""
 
 
 NONE = Fault(at=0, error=Killed())
@@ -74,8 +76,10 @@ class Moments:
         if kind not in self.fault.kinds:
             return
         self.seen += 1
-        late = self.fault.lasting and self.seen > self.fault.at > 0
-        if self.seen == self.fault.at or late:
+        fault = self.fault
+        late = fault.lasting and self.seen > fault.at > 0
+        again = fault.again and self.seen == fault.at + fault.again
+        if self.seen == fault.at or late or again:
             self.dead = isinstance(self.fault.error, Killed)
             raise self.fault.error
 

@@ -302,6 +302,21 @@ def test_nothing_is_lost_and_no_record_lies(room, name, kind):
         assert came
 
 
+@pytest.mark.parametrize(
+    "again", [1, 2, 3, *(pytest.param(n, marks=pytest.mark.full) for n in range(4, 16))]
+)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_nor_when_its_undo_is_interrupted(room, name, again):
+    """Ctrl-C, and once more before it was undone."""
+
+    def pressed(at: int) -> Fault:
+        return Fault(at=at, kinds=ANYWHERE, error=KeyboardInterrupt(), again=again)
+
+    scenario = SCENARIOS[name]
+    for at in range(1, moments(scenario, room / "count", pressed) + 1):
+        play(scenario, room / f"{at}", pressed(at), NONE)
+
+
 @pytest.mark.parametrize("again", FAULTS)
 @pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.parametrize(

@@ -269,3 +269,14 @@ def test_what_holds_the_beginning_is_let_go_when_the_first_step_is_written():
 
     run(Verb("make", (world.step("a"), world.step("b"))), 0, notes, watch, beginning())
     assert held == ["held", "let go", "a", "a", "b", "b"]
+
+
+def test_interrupted_while_it_writes_a_later_step_it_says_first_what_it_undoes():
+    """Its journal may be at the step that was not begun, and whoever resumes would begin there."""
+    world, notes = World(), Notes(c=KeyboardInterrupt())
+    verb = Verb("add", (world.step("a"), world.step("b"), world.step("c")), resumes=True)
+    with pytest.raises(KeyboardInterrupt):
+        run(verb, 0, notes)
+    assert world.done == ["a", "b", "unb", "una"]
+    assert [step for _, step in notes.entered] == ["a", "b", "b", "a"]
+    assert notes.closed == [None]

@@ -7,7 +7,7 @@ that nobody works on any more (its lock can be taken) calls :func:`recover`.
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
@@ -109,18 +109,20 @@ def run(
     ``beginning`` is held while the first step is written down; when that cannot be, nothing is
     changed."""
     for index, step in enumerate(verb.steps):
-        reached = index
         try:
-            try:
-                with beginning if index == 0 else nullcontext():
-                    state = journal.enter(state, verb.name, step.name)
-            except (MillpondError, OSError):  # an interruption may come when it is written already
-                reached = index - 1
-                raise
+            with beginning if index == 0 else nullcontext():
+                state = journal.enter(state, verb.name, step.name)
+        except (MillpondError, OSError):
+            if index:
+                _give_up(verb, index - 1, state, journal)
+            raise
+        except BaseException:  # an interruption may come when it is written already
+            _give_up(verb, max(index - 1, 0), state, journal, written=index)
+            raise
+        try:
             state = _take(verb, step, state, watch)
         except BaseException:
-            if reached >= 0 and _can_go_back(verb, reached):
-                _give_up(verb, reached, state, journal)
+            _give_up(verb, index, state, journal)
             raise
     return _close(journal, state, verb.finished(state)) or state
 
@@ -157,11 +159,15 @@ def _take(verb: Verb[S], step: Step[S], state: S, watch: Watch) -> S:
     return state
 
 
-def _give_up(verb: Verb[S], reached: int, state: S, journal: Journal[S]) -> None:
-    """Of a verb that resumes, each step is written down again before it is undone: who finds it
-    half undone resumes from there."""
-    back = journal if verb.resumes else None
-    if not _undo(verb, reached, state, back):
+def _give_up(
+    verb: Verb[S], reached: int, state: S, journal: Journal[S], *, written: int | None = None
+) -> None:
+    """``written``: the step that the journal may be at, if it is another one than ``reached``."""
+    if not _can_go_back(verb, reached):
+        return
+    at = reached if written is None else written
+    back = _written_down(verb, journal, at) if verb.resumes else verb
+    if not _undo(back, reached, state):
         return
     try:
         journal.close(state, verb.undone(state))
@@ -179,14 +185,26 @@ def _close(journal: Journal[S], state: S, remains: S | None) -> S | None:
     return remains
 
 
-def _undo(verb: Verb[S], last: int, state: S, journal: Journal[S] | None = None) -> bool:
+def _written_down(verb: Verb[S], journal: Journal[S], at: int) -> Verb[S]:
+    """The same verb, whose steps are written down again before they are undone, but for the one
+    that the journal is at: who finds it half undone resumes from there."""
+
+    def noted(step: Step[S]) -> Step[S]:
+        def undo(state: S) -> None:
+            journal.enter(state, verb.name, step.name)
+            (step.undo or nothing)(state)
+
+        return replace(step, undo=undo)
+
+    steps = (step if index == at else noted(step) for index, step in enumerate(verb.steps))
+    return replace(verb, steps=tuple(steps))
+
+
+def _undo(verb: Verb[S], last: int, state: S) -> bool:
     """Undo the steps up to ``last``, latest first; False if one of them could not be. Those before
     it stay: a disk is not removed under a server that could not be stopped."""
-    for index in range(last, -1, -1):
-        step = verb.steps[index]
+    for step in reversed(verb.steps[: last + 1]):
         try:
-            if journal and index < last:
-                journal.enter(state, verb.name, step.name)
             if step.undo:
                 step.undo(state)
         except (MillpondError, OSError) as error:
