@@ -26,19 +26,29 @@ from tests.support.waiting import wait_for
 # Ten seconds by itself; the machine may be busy.
 _COMPUTE_SECONDS = 180
 
+_PLACEMENT = "placement"
+_GLANCE = "glance"
+
 
 class Cloud(Running):
     """Everything but nova-compute runs after start(); that one is configured by each test."""
 
     def __init__(self, directory: Path, libvirtd: PrivateLibvirtd) -> None:
         self.keystone = Keystone(directory / "keystone")
-        self._mariadb = MariaDb(directory / "mariadb", neutron.DATABASE, *nova.DATABASES)
+        databases = (neutron.DATABASE, *nova.DATABASES, _PLACEMENT, _GLANCE)
+        self._mariadb = MariaDb(directory / "mariadb", *databases)
         self._rabbitmq = RabbitMq(directory / "rabbitmq")
         self._backbone = Backbone(
             keystone=self.keystone, mariadb=self._mariadb, rabbitmq=self._rabbitmq
         )
-        self.placement = Placement(directory / "placement", keystone=self.keystone)
-        self.glance = Glance(directory / "glance", keystone=self.keystone)
+        self.placement = Placement(
+            directory / "placement",
+            keystone=self.keystone,
+            database=self._mariadb.url(_PLACEMENT),
+        )
+        self.glance = Glance(
+            directory / "glance", keystone=self.keystone, database=self._mariadb.url(_GLANCE)
+        )
         self._nfs = NfsExport(directory / "nfs")
         self.cinder = Cinder(
             directory / "cinder",

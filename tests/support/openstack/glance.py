@@ -50,13 +50,20 @@ _PASTE = {
 class Glance(Api):
     """With the store FILES, and beside a Cinder also with VOLUMES and, in its Ceph, RBD.
 
-    Without a Keystone, whoever asks is an administrator.
+    Without a Keystone, whoever asks is an administrator; without another, its database is
+    SQLite.
     """
 
     def __init__(
-        self, directory: Path, *, cinder: Cinder | None = None, keystone: Keystone | None = None
+        self,
+        directory: Path,
+        *,
+        cinder: Cinder | None = None,
+        keystone: Keystone | None = None,
+        database: str = "",
     ) -> None:
         super().__init__(directory)
+        self._database = database
         self._cinder = cinder
         self._ceph = cinder.ceph if cinder else None
         self._keystone = keystone
@@ -144,7 +151,7 @@ class Glance(Api):
                 "show_multiple_locations": True,
                 "worker_self_reference_url": self.url,
             },
-            "database": {"connection": f"sqlite:///{self._etc}/glance.sqlite"},
+            "database": {"connection": self._database or f"sqlite:///{self._etc}/sqlite"},
             "glance_store": {"default_backend": FILES},
             "oslo_concurrency": {"lock_path": self._make_directory("locks")},
             "oslo_policy": {"policy_file": self._policy},

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import os_brick.privileged
 from glance.cmd.manage import DbCommands
@@ -14,9 +15,11 @@ def main(directory: str, port: str) -> None:
     # We are root, so what needs root needs no process of its own.
     os_brick.privileged.default.set_client_mode(False)
     os.environ["OS_GLANCE_CONFIG_DIR"] = directory
-    if not os.path.exists(f"{directory}/glance.sqlite"):
+    made = Path(directory, "database-is-made")
+    if not made.exists():
         cfg.CONF([], project="glance", default_config_files=[f"{directory}/glance-api.conf"])
         DbCommands().sync()
+        made.touch()
     application = wsgi_app.init_app()
     knows_who_asks = cfg.CONF.paste_deploy.flavor == "keystone"
     (serve if knows_who_asks else serve_administrator)(application, port)
