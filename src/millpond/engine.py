@@ -290,7 +290,7 @@ class Engine:
         return names
 
     def disk_space(self) -> PoolUsage:
-        return space.space(self.pools, self.pools_of_disks())
+        return space.space(self.pools, self.pools_of_disks(), self.files.are_here)
 
     @cached_property
     def legacy_storage(self) -> LegacyStorage:
