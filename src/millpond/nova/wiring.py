@@ -1,19 +1,41 @@
 """The engine as nova.conf configures it, with its records in Nova's database."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import nova.conf
 
 from millpond import config
 from millpond.config import ImageSourceOption
 from millpond.engine import Engine
+from millpond.errors import BadConfiguration, BadOption
 from millpond.nova.records import NovaRecords
 from millpond.records.journal import Watch, unwatched
 
+_VIRT_TYPES = ("kvm", "qemu")
+_NO_INJECTION = -2
+
 
 def engine(watch: Watch = unwatched) -> Engine:
+    """Raises BadConfiguration for what could not work with any server."""
     conf = nova.conf.CONF
+    if problems := tuple(_problems(conf)):
+        raise BadConfiguration(problems)
     settings = replace(
         config.settings_from(conf), image_source=ImageSourceOption.GLANCE, own_process=False
     )
     return Engine(settings, watch, NovaRecords(conf.host))
+
+
+def _problems(conf: Any) -> Iterator[BadOption]:
+    if conf.libvirt.virt_type not in _VIRT_TYPES:
+        reason = f"Millpond runs no {conf.libvirt.virt_type!r} guests under Nova"
+        yield BadOption("[libvirt] virt_type", reason, f"values: {', '.join(_VIRT_TYPES)}")
+    if conf.libvirt.inject_partition != _NO_INJECTION:
+        reason = "nothing is injected into disks in storage pools"
+        advice = f"set it to {_NO_INJECTION}, and use config drives"
+        yield BadOption("[libvirt] inject_partition", reason, advice)
+    if conf.ephemeral_storage_encryption.enabled:
+        reason = "disks in storage pools are not encrypted"
+        yield BadOption("[ephemeral_storage_encryption] enabled", reason, "set it to False")
