@@ -8,6 +8,7 @@ import pytest
 from lxml import etree
 
 from millpond.backends.backend import DiskWanted
+from millpond.compute.single_disks import ImageFile
 from millpond.model.formats import DiskFormat
 from millpond.model.names import ServerId, template_name
 from millpond.model.server import Content, TemplateRef
@@ -270,6 +271,7 @@ def test_a_disk_by_itself_is_read_as_it_is_now(mapped, micro_guest, workdir):
     engine = mapped.engine()
     (disk,) = engine.server("a").disks
     for name in ("one", "two"):
-        engine.single_disks.extract(disk, workdir / name, DiskFormat.RAW)
+        image = ImageFile(path=workdir / name, format=DiskFormat.RAW)
+        engine.single_disks.extract(disk, image)
         assert (workdir / name).read_bytes() == micro_guest.path.read_bytes()
     mapped.ok("server", "delete", "a")

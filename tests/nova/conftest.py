@@ -55,6 +55,18 @@ def offer(cloud: Cloud, micro_guest: MicroGuest, session_directory: Path) -> Off
     )
 
 
+def from_image(image: str) -> dict[str, object]:
+    """A root disk of Cinder's, for block_device_mapping."""
+    return {
+        "boot_index": 0,
+        "uuid": image,
+        "source_type": "image",
+        "destination_type": "volume",
+        "volume_size": 1,
+        "delete_on_termination": True,
+    }
+
+
 @pytest.fixture(scope="session", params=[MILLPOND, NOVA])
 def either(request: pytest.FixtureRequest, cloud: Cloud) -> Deployment:
     """Each of the two drivers."""

@@ -67,6 +67,10 @@ def test_disks_of_a_server_that_was_deleted_meanwhile_are_removed(
             domain = connection.lookupByUUIDString(server.id)
             domain.destroy()
             domain.undefine()
+            unrecorded = f"{server.id}_disk.eph7"
+            xml = f"<volume><name>{unrecorded}</name><capacity>4096</capacity></volume>"
+            connection.storagePoolLookupByName(DISKS).createXML(xml)
+        mine.add(unrecorded)
         status, found = millpond_driver.doctor()
         assert status == 1
         assert len([each for each in found if each["level"] == "problem"]) == len(mine)

@@ -1,5 +1,7 @@
 """nova-compute dies by SIGKILL in the middle of something, and the next one goes on."""
 
+from pathlib import Path
+
 import pytest
 from openstack.compute.v2.server import Server
 
@@ -130,9 +132,33 @@ def test_while_it_copies_a_running_server(
     millpond_driver.run()
     user.wait(server, "ACTIVE")
     assert disks(hypervisor, server)[0].find("mirror") is None
-    assert list(millpond_driver.instances.glob("snapshots/*")) == []
+    assert list(millpond_driver.instances.glob("snapshots/*/*")) == []
     made = user.snapshot(server)
     user.await_console(user.create(made.id, offer.flavor), "BOOTS 0002")
+
+
+def test_while_it_copies_a_server_whose_state_an_administrator_resets(
+    user: CloudUser,
+    offer: Offer,
+    cloud: Cloud,
+    millpond_driver: Deployment,
+    hypervisor: PrivateLibvirtd,
+) -> None:
+    """Nothing tells of the copy then, and QEMU goes on to write it."""
+    server = user.create(offer.images["qcow2"], offer.flavor)
+    user.await_console(server, "TICK 0002")
+    millpond_driver.run_until("disk", "mirror", "end")
+    user.connection.compute.create_server_image(server, "perch")
+    millpond_driver.compute.await_end()
+    cloud.admin.compute.reset_server_state(server, "active")
+    millpond_driver.run()
+    copy = disks(hypervisor, server)[0].find("mirror/source").get("file")
+    assert Path(copy).exists()
+    assert millpond_driver.doctor("--mend")[0] == 0
+    assert disks(hypervisor, server)[0].find("mirror") is None
+    millpond_driver.restart()
+    assert not Path(copy).exists()
+    user.await_console(server, "TICK 0003")
 
 
 def _created_until_death(

@@ -7,10 +7,11 @@ import pytest
 from openstack.compute.v2.server import Server
 from openstack.exceptions import BadRequestException
 
-from tests.nova.conftest import Offer
+from tests.nova.conftest import Offer, from_image
+from tests.nova.domains import volumes
 from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.openstack.cloud import Cloud
-from tests.support.openstack.deployment import MILLPOND, Deployment
+from tests.support.openstack.deployment import MILLPOND, NOVA, Deployment
 from tests.support.openstack.user import CloudUser
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.full]
@@ -68,15 +69,95 @@ def test_it_is_not_migrated_live(
 
 
 def test_it_is_not_evacuated(cloud: Cloud, user: CloudUser, server: Server, target: str) -> None:
-    """Nova puts such a server into ERROR; it runs on where it is."""
     with cloud.given_up(cloud.compute):
         cloud.admin.compute.evacuate_server(server, host=target)
-        refused = user.wait(server, "ERROR")
-    assert "evacuate is not supported" in refused.fault["message"]
+        user.await_truth(lambda: REFUSED in cloud.fault(server.id, "evacuate"))
     user.await_console(server, "TICK 0003")
-    user.connection.compute.reboot_server(server, "HARD")
-    user.await_truth(lambda: user.look(server).status == "ACTIVE")
-    user.await_console(server, "BOOTS 0002")
+    _is_as_it_was(user, server)
+
+
+def test_one_that_boots_from_a_volume_is_evacuated(
+    cloud: Cloud,
+    user: CloudUser,
+    offer: Offer,
+    millpond_driver: Deployment,
+    other_host: Deployment,
+    hypervisor: PrivateLibvirtd,
+) -> None:
+    server = user.create("", offer.flavor, block_device_mapping=[from_image(offer.images["raw"])])
+    user.await_console(server, "READY")
+    cloud.offer_host(other_host.compute)
+    try:
+        _evacuate(cloud, user, server, other_host.compute.host)
+        user.await_console(server, "BOOTS 0002")
+        _come_back(cloud, user, millpond_driver)
+        assert not _has_domain(hypervisor, server)
+        user.delete(server)
+    finally:
+        cloud.offer_host(other_host.compute, offered=False)
+
+
+def test_an_evacuated_server_runs_once(
+    cloud: Cloud,
+    user: CloudUser,
+    server: Server,
+    target: str,
+    other_host: Deployment,
+    millpond_driver: Deployment,
+    hypervisor: PrivateLibvirtd,
+) -> None:
+    """The other host has Nova's own driver, and makes the server again from its image."""
+    stock = Deployment(cloud, NOVA, other_host.compute)
+    stock.start()
+    try:
+        _evacuate(cloud, user, server, target)
+        user.await_console(server, "READY")
+        assert _has_domain(hypervisor, server)
+        _come_back(cloud, user, millpond_driver)
+        assert not _has_domain(hypervisor, server)
+        assert volumes(hypervisor) == set()
+        assert cloud.hosts_with_allocations(server.id) == [target]
+        user.reboot(server, "HARD")
+        user.await_console(server, "BOOTS 0002")
+        user.delete(server)
+    finally:
+        other_host.start()
+
+
+def test_a_server_from_before_is_not_migrated_live_to_a_host_without_files(
+    cloud: Cloud, user: CloudUser, offer: Offer, millpond_driver: Deployment, target: str
+) -> None:
+    nova = Deployment(cloud, NOVA)
+    nova.start()
+    try:
+        old = user.create(offer.images["qcow2"], offer.flavor)
+        user.await_console(old, "READY")
+        with pytest.raises(BadRequestException, match="no disks outside of storage pools"):
+            cloud.admin.compute.live_migrate_server(old, host=target, block_migration="auto")
+        _is_as_it_was(user, old)
+        user.clear()
+    finally:
+        millpond_driver.start()
+
+
+def _evacuate(cloud: Cloud, user: CloudUser, server: Server, target: str) -> None:
+    """Its own host is dead, or Nova thinks so; it stays down."""
+    cloud.compute.kill()
+    cloud.force_down(cloud.compute)
+    cloud.admin.compute.evacuate_server(server, host=target)
+    user.await_truth(lambda: cloud.host_of(server.id) == target)
+    user.wait(server, "ACTIVE")
+
+
+def _come_back(cloud: Cloud, user: CloudUser, deployment: Deployment) -> None:
+    """And be taken for alive again, which Nova refuses as long as it finds leftovers."""
+    deployment.run()
+    cloud.force_down(deployment.compute, forced=False)
+
+
+def _has_domain(hypervisor: PrivateLibvirtd, server: Server) -> bool:
+    with hypervisor.connect() as connection:
+        return server.id in [each.UUIDString() for each in connection.listAllDomains()]
 
 
 def _is_as_it_was(user: CloudUser, server: Server) -> None:

@@ -15,7 +15,7 @@ from tests.support.guests import MicroGuest
 from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.openstack import glance as stores
 from tests.support.openstack.cloud import Cloud
-from tests.support.openstack.deployment import Deployment
+from tests.support.openstack.deployment import NOVA, Deployment
 from tests.support.openstack.user import CloudUser
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.full]
@@ -37,16 +37,21 @@ def rbd_pool(
 
 
 @pytest.fixture(scope="module")
-def restart(
-    millpond_driver: Deployment, ceph: Ceph, rbd_pool: RbdPool
-) -> Iterator[Callable[..., None]]:
-    """restart(mapping, **options of [DEFAULT])"""
-    access = {
+def access(ceph: Ceph, rbd_pool: RbdPool) -> dict[str, object]:
+    """Options of [libvirt]."""
+    return {
         "images_rbd_pool": rbd_pool.name,
         "images_rbd_ceph_conf": ceph.client_conf(rbd_pool),
         "rbd_user": rbd_pool.user,
         "rbd_secret_uuid": rbd_pool.secret,
     }
+
+
+@pytest.fixture(scope="module")
+def restart(
+    millpond_driver: Deployment, access: dict[str, object]
+) -> Iterator[Callable[..., None]]:
+    """restart(mapping, **options of [DEFAULT])"""
 
     def restart(mapping: str, **default: str) -> None:
         millpond_driver.start(mapping, extra={"libvirt": access, "DEFAULT": default})
@@ -122,6 +127,44 @@ def test_a_linked_image_is_not_copied(
     made = user.snapshot(server)
     user.await_console(user.create(made.id, offer.flavor), "BOOTS 0003")
     assert millpond_driver.doctor()[0] == 0
+    user.clear()
+
+
+def test_a_server_from_before_goes_on(
+    user: CloudUser,
+    offer: Offer,
+    cloud: Cloud,
+    access: dict[str, object],
+    restart: Callable[..., None],
+    ceph: Ceph,
+    millpond_driver: Deployment,
+) -> None:
+    """Nova's own driver has made it in the same pool."""
+    as_it_was = {"libvirt": {**access, "images_type": "rbd"}}
+    nova = Deployment(cloud, NOVA)
+    nova.instances = millpond_driver.instances
+    nova.start(extra=as_it_was)
+    old = user.create(offer.images["raw"], offer.flavor_with_all_disks, config_drive=True)
+    user.await_console(old, "BOOTS 0001")
+    disks_before = {each for each in _images(ceph) if each.startswith(old.id)}
+    assert f"{old.id}_disk" in disks_before
+    millpond_driver.start("raw:rbd", extra=as_it_was)
+    new = user.create(offer.images["raw"], offer.flavor)
+    user.await_console(new, "READY")
+    user.reboot(old, "HARD")
+    user.await_console(old, "BOOTS 0002")
+    user.stop(old)
+    user.start(old)
+    user.await_console(old, "BOOTS 0003")
+    user.rescue(old, offer.images["raw"])
+    user.await_console(old, "BOOTS 0001")
+    user.unrescue(old)
+    user.await_console(old, "BOOTS 0004")
+    assert {each for each in _images(ceph) if each.startswith(old.id)} == disks_before
+    user.delete(old)
+    assert [each for each in _images(ceph) if each.startswith(old.id)] == []
+    user.reboot(new, "HARD")
+    user.await_console(new, "BOOTS 0002")
     user.clear()
 
 

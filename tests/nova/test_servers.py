@@ -3,7 +3,7 @@ the same list for both, so that their columns can be compared."""
 
 import pytest
 
-from tests.nova.conftest import Offer
+from tests.nova.conftest import Offer, from_image
 from tests.nova.domains import disks
 from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.openstack.deployment import Deployment
@@ -113,15 +113,7 @@ def test_a_volume_comes_and_goes(
 
 
 def test_it_boots_from_a_volume(user: CloudUser, offer: Offer, image: str) -> None:
-    root = {
-        "boot_index": 0,
-        "uuid": image,
-        "source_type": "image",
-        "destination_type": "volume",
-        "volume_size": 1,
-        "delete_on_termination": True,
-    }
-    server = user.create("", offer.flavor, block_device_mapping=[root])
+    server = user.create("", offer.flavor, block_device_mapping=[from_image(image)])
     user.await_console(server, "READY")
     user.reboot(server, "HARD")
     user.await_console(server, "BOOTS 0002")

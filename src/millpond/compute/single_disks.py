@@ -19,11 +19,12 @@ from millpond.compute.host import Host
 from millpond.errors import DiskNotFound
 from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, DiskFormat
+from millpond.model.layer import FileSource, Layer
 from millpond.model.names import ImageId, ServerId
 from millpond.model.server import Content, Disk
 from millpond.model.sizes import format_size, whole_sectors
 from millpond.records.journal import Moment
-from millpond.system import qemu_img
+from millpond.system import files, qemu_img
 from millpond.system.locks import Locks
 from millpond.xml.domain import DiskXml
 
@@ -40,6 +41,15 @@ class DiskOrder:
     size: int = 0
     """0: as large as its image."""
     image: ImageId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageFile:
+    """A new file for what a disk holds, as one image."""
+
+    path: Path
+    format: DiskFormat
+    compress: bool = False
 
 
 class SingleDisks:
@@ -92,28 +102,28 @@ class SingleDisks:
         """What its domain has to say of it."""
         return layers_xml(self._host.storage_of(disk).chain(disk))
 
-    def extract(self, disk: Disk, target: Path, format: DiskFormat) -> None:
-        """What the disk holds, as one image in a new file. No server runs on it."""
+    def extract(self, disk: Disk, image: ImageFile) -> None:
+        """No server runs on it."""
         storage = self._host.storage_of(disk)
         if isinstance(storage, FreezesItself):
-            with self._frozen(disk, target, format) as freeze:
+            with self._frozen(disk, image) as freeze:
                 freeze()
         else:
-            storage.extract(disk, target, format, compress=False)
+            storage.extract(disk, image.path, image.format, compress=image.compress)
 
     def copied(
-        self, server: ServerId, disk: Disk, target: Path, format: DiskFormat
+        self, server: ServerId, disk: Disk, image: ImageFile
     ) -> AbstractContextManager[Callable[[], None]]:
         """The same of a disk that a server runs on. The image is of the moment when the block
         calls what it is given, and it is whole when the block has ended."""
         if isinstance(self._host.storage_of(disk), FreezesItself):
-            return self._frozen(disk, target, format)
-        return self._mirrored(server, disk, target, format)
+            return self._frozen(disk, image)
+        if image.compress:
+            return self._compressed(server, disk, image)
+        return self._mirrored(server, disk, image)
 
     @contextmanager
-    def _frozen(
-        self, disk: Disk, target: Path, format: DiskFormat
-    ) -> Iterator[Callable[[], None]]:
+    def _frozen(self, disk: Disk, image: ImageFile) -> Iterator[Callable[[], None]]:
         """Where the pool keeps a moment by itself. QEMU's own copy of a disk in Ceph would write
         out what is empty there."""
         storage = self._host.storage_of(disk)
@@ -121,20 +131,34 @@ class SingleDisks:
         try:
             yield partial(storage.freeze, disk)
             with self._watched("extract"):
-                storage.extract(disk, target, format, compress=False)
+                storage.extract(disk, image.path, image.format, compress=image.compress)
         finally:
             storage.thaw(disk)
 
     @contextmanager
+    def _compressed(
+        self, server: ServerId, disk: Disk, image: ImageFile
+    ) -> Iterator[Callable[[], None]]:
+        """QEMU's own copy never is."""
+        copy = ImageFile(path=image.path.with_name(f"{image.path.name}.copy"), format=image.format)
+        try:
+            with self._mirrored(server, disk, copy) as stop:
+                yield stop
+            layer = Layer(source=FileSource(path=str(copy.path)), format=copy.format)
+            qemu_img.extract([layer], image.path, image.format, compress=True)
+        finally:
+            files.remove(copy.path)
+
+    @contextmanager
     def _mirrored(
-        self, server: ServerId, disk: Disk, target: Path, format: DiskFormat
+        self, server: ServerId, disk: Disk, image: ImageFile
     ) -> Iterator[Callable[[], None]]:
         """The block begins when all is copied, and the copy follows until it is stopped."""
         jobs, device = self._host.block_jobs, self._device(server, disk)
         stop = partial(jobs.stop_mirroring, server, device)
         stop()  # of a process that died
-        qemu_img.create(target, format, jobs.size(server, device))
-        jobs.mirror(server, device, str(target), format)
+        qemu_img.create(image.path, image.format, jobs.size(server, device))
+        jobs.mirror(server, device, str(image.path), image.format)
         try:
             with self._watched("mirror"):
                 while not jobs.is_mirrored(server, device):
@@ -147,6 +171,11 @@ class SingleDisks:
         """Those of these that are being copied at this moment."""
         found = ((each, self._find(server, each)) for each in disks)
         return [disk for disk, shown in found if shown and shown.job == COPY]
+
+    def copies(self) -> set[Path]:
+        """Files that disks of whatever domain are copied to at this moment."""
+        disks = [disk for domain in self._host.domains.chains() for disk in domain.disks]
+        return {Path(each.mirror.file) for each in disks if each.mirror and each.mirror.file}
 
     def stop_copying(self, server: ServerId, disks: Sequence[Disk]) -> None:
         """Whatever copy of these a process that died has left under way."""

@@ -14,11 +14,12 @@ from millpond.doctor.checks import Check
 from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.wording import counted, some
 from millpond.engine import Engine
-from millpond.errors import Busy, PoolNotFound
+from millpond.errors import Busy
 from millpond.model.names import ServerId, split_volume_name
-from millpond.model.server import Disk
 from millpond.nova.records import InstanceRecords
 from millpond.nova.recovery import SNAPSHOT, advice, remove_unfinished
+from millpond.nova.sweeping import pools_of_disks, remove
+from millpond.storage.libvirt_pool import LibvirtPool
 
 _MEND = "'millpond doctor --mend'"
 _HOST = {check.name: check for check in checks.CHECKS}
@@ -89,9 +90,7 @@ def copies(engine: Engine) -> Iterator[Finding]:
 
 
 def volumes(engine: Engine) -> Iterator[Finding]:
-    plan = engine.pool_plan
-    named = [each.name for each in plan.all().values() if each != plan.base]
-    found = [finding for name in named for finding in _strays(engine, name)]
+    found = [finding for pool in pools_of_disks(engine) for finding in _strays(engine, pool)]
     yield from found or [ok("the pools hold nothing but disks of this host's servers")]
 
 
@@ -148,12 +147,8 @@ def _settled(id: str) -> Any:
     return instance
 
 
-def _strays(engine: Engine, name: str) -> Iterator[Finding]:
+def _strays(engine: Engine, pool: LibvirtPool) -> Iterator[Finding]:
     """What no record of this host's servers names. A pool that other hosts share has theirs."""
-    try:
-        pool = engine.pools.opened(name)
-    except PoolNotFound:
-        return
     listed = [volume.name for volume in pool.volumes()]
     owners = engine.volume_owners(pool)  # after the listing: a record is older than its volume
     strays = [each for each in listed if each not in owners and pool.find(each)]
@@ -162,7 +157,7 @@ def _strays(engine: Engine, name: str) -> Iterator[Finding]:
         disk = split_volume_name(volume)
         instance = instances.get(disk[0]) if disk else None
         if instance and instance.deleted:
-            yield _of_a_deleted(engine, instance, pool.name, volume)
+            yield _of_a_deleted(engine, instance, pool, volume)
         elif not pool.capabilities.remote:
             yield _left_alone(instance, pool.name, volume)
 
@@ -177,23 +172,16 @@ def _left_alone(instance: Any, pool: str, volume: str) -> Finding:
     )
 
 
-def _of_a_deleted(engine: Engine, instance: Any, pool: str, volume: str) -> Finding:
-    what = f"volume {volume} in pool {pool!r} was a disk of {_named(instance)}, which is deleted"
-    disk = _recorded(instance, pool, volume)
-    if disk is None:
-        return warning(what, "its record does not name it: remove it by hand if nobody needs it")
+def _of_a_deleted(engine: Engine, instance: Any, pool: LibvirtPool, volume: str) -> Finding:
+    what = f"volume {volume} in pool {pool.name!r} was a disk of {_named(instance)}, "
+    what += "which is deleted"
     if engine.domains.state(ServerId(instance.uuid)) is not None:
         return warning(f"{what}, and its domain is still there", "nova-compute ends it in time")
-    return problem(what, f"{_MEND} removes it", partial(_remove, engine, disk))
+    return problem(what, f"{_MEND} removes it", partial(_remove, pool, volume))
 
 
-def _recorded(instance: Any, pool: str, volume: str) -> Disk | None:
-    disks = [each.disk for each in InstanceRecords(instance).all()]
-    return next((each for each in disks if (each.pool, each.volume) == (pool, volume)), None)
-
-
-def _remove(engine: Engine, disk: Disk) -> str:
-    engine.single_disks.delete(disk)
+def _remove(pool: LibvirtPool, volume: str) -> str:
+    remove(pool, volume)
     return "it was removed"
 
 

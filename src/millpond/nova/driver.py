@@ -3,7 +3,8 @@ override why it is there."""
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,17 @@ from typing import Any
 import nova.conf
 import nova.utils
 from nova import exception
-from nova.compute import power_state, task_states
+from nova.compute import power_state, task_states, vm_states
 from nova.compute import utils as compute_utils
+from nova.context import get_admin_context
+from nova.objects.fields import MigrationType
+from nova.objects.instance import Instance
+from nova.objects.migration import MigrationList
 from nova.virt.libvirt.driver import LibvirtDriver
+from oslo_concurrency import lockutils
 
 from millpond.compute import image_types, precache, space
-from millpond.compute.single_disks import SingleDisks
+from millpond.compute.single_disks import ImageFile, SingleDisks
 from millpond.engine import Engine
 from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.names import ImageId, ServerId, template_name
@@ -24,10 +30,12 @@ from millpond.model.server import Disk
 from millpond.model.sizes import GiB
 from millpond.nova import wiring
 from millpond.nova.explaining import explained
-from millpond.nova.images import PoolBackend
+from millpond.nova.images import GuestDisk, PoolBackend
 from millpond.nova.records import InstanceRecords
 from millpond.nova.recovery import recover, snapshots_of
+from millpond.nova.sweeping import sweep
 from millpond.records.journal import Watch, unwatched
+from millpond.undo import undo_on_failure
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -35,6 +43,7 @@ LOG = logging.getLogger(__name__)
 _SNAPSHOTS = (DiskFormat.QCOW2, DiskFormat.RAW)
 _RUNS = (power_state.RUNNING, power_state.PAUSED)
 _NOT_YET = "Millpond does not move the disks of servers between hosts yet"
+_NO_FILES = "the host keeps no disks outside of storage pools (images_type = libvirt-storage)"
 
 
 class MillpondDriver(LibvirtDriver):
@@ -49,7 +58,7 @@ class MillpondDriver(LibvirtDriver):
             # These are done by code of Nova's that never sees our disks.
             "supports_trusted_certs": False,
             "supports_ephemeral_encryption": False,
-            "supports_evacuate": False,
+            "supports_ephemeral_encryption_luks": False,
         }
 
     @cached_property
@@ -76,13 +85,40 @@ class MillpondDriver(LibvirtDriver):
         recover(self._disks, host, Path(CONF.libvirt.snapshots_directory))
 
     def spawn(self, context: Any, instance: Any, image_meta: Any, *args: Any, **kw: Any) -> None:
+        """Nova leaves to the next spawn what a failed unshelving has made; the server may be
+        deleted before."""
         self._refuse_unless_taken(image_meta)
-        super().spawn(context, instance, image_meta, *args, **kw)
+        if instance.task_state == task_states.RESIZE_FINISH:  # a resize into another cell
+            self._refuse_to_move(instance, exception.ResizeError(reason=_NOT_YET))
+        with undo_on_failure() as undo:
+            if instance.vm_state == vm_states.SHELVED_OFFLOADED:
+                network, devices = kw.get("network_info"), kw.get("block_device_info")
+                undo.callback(self.destroy, context, instance, network, devices)
+            with _alone_with(instance), self.image_backend.making(instance):
+                super().spawn(context, instance, image_meta, *args, **kw)
+                _refuse_if_deleted(instance)
+
+    def rescue(self, context: Any, instance: Any, *args: Any, **kw: Any) -> None:
+        """Nova lets a server be deleted meanwhile."""
+        with _alone_with(instance), self.image_backend.making(instance, ".rescue"):
+            super().rescue(context, instance, *args, **kw)
+
+    def destroy(self, context: Any, instance: Any, *args: Any, **kw: Any) -> None:
+        with _lock(instance):
+            super().destroy(context, instance, *args, **kw)
+
+    def instance_on_disk(self, instance: Any) -> bool:
+        """Nova asks this first of all, when a server is evacuated to this host."""
+        if InstanceRecords(instance).any() or _has_local_disks(instance):
+            error = exception.InstanceEvacuateNotSupported(_NOT_YET)
+            raise exception.InstanceFaultRollback(inner_exception=error)
+        return bool(super().instance_on_disk(instance))
 
     def rebuild(self, context: Any, instance: Any, image_meta: Any, *_: Any, **__: Any) -> None:
         """Refused while the server is as it was; else Nova does it, by destroy() and spawn()."""
         try:
             self._refuse_unless_taken(image_meta)
+            _refuse_encryption(image_meta)
         except exception.ImageUnacceptable as error:
             raise exception.InstanceFaultRollback(inner_exception=error) from error
         raise NotImplementedError
@@ -92,7 +128,8 @@ class MillpondDriver(LibvirtDriver):
         self._delete_disks(instance, ".rescue")
 
     def snapshot(self, context: Any, instance: Any, image_id: str, update_task_state: Any) -> None:
-        record = InstanceRecords(instance).find("disk")
+        with explained():
+            record = InstanceRecords(instance).find("disk")
         if record is None:
             super().snapshot(context, instance, image_id, update_task_state)
             return
@@ -104,24 +141,23 @@ class MillpondDriver(LibvirtDriver):
         place.mkdir(mode=0o711, parents=True, exist_ok=True)  # QEMU's user goes through it
         with nova.utils.tempdir(dir=str(place)) as directory:
             os.chmod(directory, 0o701)  # QEMU's user writes there
-            image = Path(directory, "image")
-            with explained(image_id):
-                self._copy(context, instance, record.disk, image, format)
+            compress = format is DiskFormat.QCOW2 and CONF.libvirt.snapshot_compression
+            image = ImageFile(path=Path(directory, "image"), format=format, compress=compress)
+            with explained(image_id), compute_utils.disk_ops_semaphore:
+                self._copy(context, instance, record.disk, image)
             update_task_state(
                 task_state=task_states.IMAGE_UPLOADING,
                 expected_state=task_states.IMAGE_PENDING_UPLOAD,
             )
-            with image.open("rb") as content, compute_utils.disk_ops_semaphore:
+            with image.path.open("rb") as content, compute_utils.disk_ops_semaphore:
                 self._image_api.update(context, image_id, meta, content)
 
-    def _copy(
-        self, context: Any, instance: Any, disk: Disk, target: Path, format: DiskFormat
-    ) -> None:
+    def _copy(self, context: Any, instance: Any, disk: Disk, image: ImageFile) -> None:
         guest = self._host.get_guest(instance)
         if guest.get_power_state(self._host) not in _RUNS:
-            self._disks.extract(disk, target, format)
+            self._disks.extract(disk, image)
             return
-        with self._disks.copied(ServerId(instance.uuid), disk, target, format) as stop:
+        with self._disks.copied(ServerId(instance.uuid), disk, image) as stop:
             self._quiescing(context, instance, stop)
 
     def _quiescing(self, context: Any, instance: Any, stop: Callable[[], None]) -> None:
@@ -158,40 +194,71 @@ class MillpondDriver(LibvirtDriver):
     def migrate_disk_and_power_off(
         self, context: Any, instance: Any, *args: Any, **kw: Any
     ) -> Any:
-        if InstanceRecords(instance).all():
-            error = exception.ResizeError(reason=_NOT_YET)
-            raise exception.InstanceFaultRollback(inner_exception=error)
+        self._refuse_to_move(instance, exception.ResizeError(reason=_NOT_YET))
         return super().migrate_disk_and_power_off(context, instance, *args, **kw)
+
+    def power_off(self, instance: Any, *args: Any, **kw: Any) -> None:
+        """What a resize into another cell begins with: it never asks for the disks."""
+        if instance.task_state == task_states.RESIZE_MIGRATING:
+            self._refuse_to_move(instance, exception.ResizeError(reason=_NOT_YET))
+        super().power_off(instance, *args, **kw)
 
     def check_can_live_migrate_destination(
         self, context: Any, instance: Any, *args: Any, **kw: Any
     ) -> Any:
         """After MigrationPreCheckError Nova would ask other hosts, and not say why none will."""
-        if InstanceRecords(instance).all():
+        if InstanceRecords(instance).any():
             raise exception.NoValidHost(reason=_NOT_YET)
+        if self._pools_only and _has_local_disks(instance):
+            raise exception.MigrationPreCheckError(reason=_NO_FILES)
         return super().check_can_live_migrate_destination(context, instance, *args, **kw)
 
+    def check_can_live_migrate_source(
+        self, context: Any, instance: Any, *args: Any, **kw: Any
+    ) -> Any:
+        """The destination may have Nova's own driver, which does not know our disks."""
+        if InstanceRecords(instance).any():
+            raise exception.MigrationPreCheckError(reason=_NOT_YET)
+        return super().check_can_live_migrate_source(context, instance, *args, **kw)
+
     def _cleanup(self, context: Any, instance: Any, *args: Any, **kwargs: Any) -> None:
-        super()._cleanup(context, instance, *args, **kwargs)
-        if kwargs.get("cleanup_instance_disks"):
+        """Ours first: Nova's own part removes whatever else bears the name, and saves."""
+        InstanceRecords(instance).refresh()
+        all_goes = kwargs.get("cleanup_instance_disks")
+        if all_goes:
             self._delete_disks(instance)
+        super()._cleanup(context, instance, *args, **kwargs)
+        if all_goes:
+            self._sweep(instance)
 
     def delete_instance_files(self, instance: Any) -> bool:
         """Of a server that was deleted while no nova-compute ran here, Nova asks for these alone:
         then the volumes go with them."""
         try:
             if instance.deleted:
+                InstanceRecords(instance).refresh()
                 self._delete_disks(instance)
+                self._sweep(instance)
         except exception.NovaException as error:
             LOG.error("disks of instance %s, which is deleted, stay: %s", instance.uuid, error)
             return False
         return bool(super().delete_instance_files(instance))
 
     def _cleanup_lvm(self, instance: Any, block_device_info: Any) -> None:
-        """Volumes are deleted through their pool, by their records."""
+        """Of a server from before. Ours are deleted by then, or have to stay."""
+        if not InstanceRecords(instance).any():
+            super()._cleanup_lvm(instance, block_device_info)
 
     def _cleanup_rbd(self, instance: Any) -> None:
         """The same."""
+        if not InstanceRecords(instance).any():
+            super()._cleanup_rbd(instance)
+
+    def _set_cache_mode(self, conf: Any) -> None:
+        """disk_cachemodes knows files and devices; libvirt calls ours volumes."""
+        super()._set_cache_mode(conf)
+        if isinstance(conf, GuestDisk):
+            conf.driver_cache = self.disk_cachemodes.get(conf.kind, conf.driver_cache)
 
     def _get_local_gb_info(self) -> dict[str, float]:
         with explained():
@@ -199,25 +266,47 @@ class MillpondDriver(LibvirtDriver):
         return {
             "total": usage.capacity / GiB,
             "free": usage.available / GiB,
-            "used": (usage.capacity - usage.available) / GiB,
+            "used": usage.allocation / GiB,
         }
 
     def _get_disk_over_committed_size_total(self) -> int:
         stock: int = super()._get_disk_over_committed_size_total()
         with explained():
-            return stock + space.promised(self.engine.pools, self.engine.records.all())
+            servers, _damaged = self.engine.records.readable()  # the doctor tells of those
+            return stock + space.promised(self.engine.pools, servers)
 
     def _delete_disks(self, instance: Any, suffix: str = "") -> None:
-        """The volume first: as long as it may be there, its record is. What lives on another host
-        now has its disks and its records there."""
-        if instance.host not in (None, CONF.host):
-            return
+        """The volume first: as long as it may be there, its record is."""
         records = InstanceRecords(instance)
+        if not records.any() or not _may_delete(instance):
+            return
         with explained():
-            for record in records.all():
+            for record in records.readable() if _is_deleted(instance) else records.all():
                 if record.disk.role.endswith(suffix):
-                    self._disks.delete(record.disk)
+                    self._delete_disk(instance, record.disk)
                     records.remove(record.disk.role)
+
+    def _delete_disk(self, instance: Any, disk: Disk) -> None:
+        """The host that a server was evacuated to may use what is not on this host alone."""
+        is_shared = self.engine.pools.named(disk.pool).capabilities.remote
+        if _lives_elsewhere(instance) and is_shared:
+            LOG.info("%s stays: host %s may use it", disk.place, instance.host)
+        else:
+            self._disks.delete(disk)
+
+    def _sweep(self, instance: Any) -> None:
+        """What no record names any more goes with its server."""
+        if _is_deleted(instance) and instance.host in (None, CONF.host):
+            with explained():
+                sweep(self.engine, ServerId(instance.uuid))
+
+    def _refuse_to_move(self, instance: Any, error: Exception) -> None:
+        if InstanceRecords(instance).any():
+            raise exception.InstanceFaultRollback(inner_exception=error)
+
+    @property
+    def _pools_only(self) -> bool:
+        return self.engine.settings.libvirt.selection.images_type.pools_only
 
     def _refuse_unless_taken(self, image_meta: Any) -> None:
         """A server that boots from a volume may have no image."""
@@ -236,6 +325,69 @@ def _bases_of(instances: Any) -> frozenset[str]:
         if image
     }
     return frozenset(template_name(ImageId(each), DiskFormat.RAW) for each in images)
+
+
+@contextmanager
+def _alone_with(instance: Any) -> Iterator[None]:
+    """Nobody destroys the instance meanwhile, and nobody has."""
+    with _lock(instance):
+        _refuse_if_deleted(instance)
+        yield
+
+
+def _lock(instance: Any) -> AbstractContextManager[object]:
+    """Not the one that Nova's manager has: it holds that in some of these calls, and not in
+    others."""
+    return lockutils.lock(f"millpond-{instance.uuid}")
+
+
+def _refuse_if_deleted(instance: Any) -> None:
+    now = Instance.get_by_uuid(get_admin_context(), instance.uuid)
+    if now.task_state == task_states.DELETING:
+        raise exception.UnexpectedDeletingTaskStateError(
+            instance_uuid=instance.uuid, expected=instance.task_state, actual=now.task_state
+        )
+
+
+def _is_deleted(instance: Any) -> bool:
+    """Or about to be."""
+    gone = (vm_states.DELETED, vm_states.SOFT_DELETED)
+    is_deleting = instance.task_state == task_states.DELETING
+    return bool(instance.deleted or is_deleting or instance.vm_state in gone)
+
+
+def _lives_elsewhere(instance: Any) -> bool:
+    return not _is_deleted(instance) and instance.host not in (None, CONF.host)
+
+
+def _may_delete(instance: Any) -> bool:
+    """A server that was evacuated has left its disks here. While that is under way it may still
+    be refused, and they are all that there is. What lives elsewhere for another reason has its
+    disks there."""
+    filters = {
+        "instance_uuid": instance.uuid,
+        "source_compute": CONF.host,
+        "migration_type": MigrationType.EVACUATION,
+        "status": ["accepted", "pre-migrating", "done"],  # as Nova asks for those it destroys
+    }
+    found = MigrationList.get_by_filters(get_admin_context(read_deleted="yes"), filters)
+    if not found:
+        return instance.host in (None, CONF.host)
+    return _is_deleted(instance) or all(each.status == "done" for each in found)
+
+
+def _has_local_disks(instance: Any) -> bool:
+    """Besides a config drive, which is made again wherever it is needed."""
+    flavor = instance.flavor
+    return bool(instance.image_ref or flavor.ephemeral_gb or flavor.swap)
+
+
+def _refuse_encryption(image_meta: Any) -> None:
+    """Of a server that exists, Nova's API does not look for it."""
+    if image_meta.properties.get("hw_ephemeral_encryption"):
+        image = image_meta.id if image_meta.obj_attr_is_set("id") else None
+        reason = "it asks for encrypted disks, which Millpond does not make"
+        raise exception.ImageUnacceptable(image_id=image, reason=reason)
 
 
 def _snapshot_format(disk: Disk) -> DiskFormat:

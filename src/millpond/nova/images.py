@@ -1,37 +1,43 @@
 """What Nova's driver calls an image backend: a disk of an instance as a volume of a pool."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import nova.conf
+from nova.compute import utils as compute_utils
 from nova.virt.libvirt import imagebackend
-from nova.virt.libvirt import utils as libvirt_utils
 from nova.virt.libvirt.config import LibvirtConfigGuestDisk
 
+from millpond.backends.selection import ImagesType
 from millpond.compute.domain_xml import LayersXml
 from millpond.compute.single_disks import DiskOrder, SingleDisks
 from millpond.engine import Engine
-from millpond.errors import DiskUnfinished
+from millpond.errors import DiskUnfinished, VolumeNotFound
+from millpond.model.formats import Backend
 from millpond.model.names import ImageId, ServerId
 from millpond.model.server import Content, Disk
-from millpond.nova.explaining import explained
+from millpond.nova.explaining import MillpondFailed, explained
 from millpond.nova.records import InstanceRecords
+from millpond.undo import undo_on_failure
 
 CONF = nova.conf.CONF
 
-_FILES = ("kernel", "ramdisk")
-"""What Nova keeps in the instance's directory: a domain names it by its path."""
+_KINDS = {Backend.LVM: "block", Backend.RBD: "network"}
+"""As disk_cachemodes calls them."""
 
 
 class GuestDisk(LibvirtConfigGuestDisk):
     """A ``<disk>`` as Nova describes it, but for its layers, which we state: Nova's own class
     writes no source for a volume."""
 
-    def __init__(self, described: LibvirtConfigGuestDisk, layers: LayersXml) -> None:
+    def __init__(self, described: LibvirtConfigGuestDisk, disk: Disk, layers: LayersXml) -> None:
         super().__init__()
         self.__dict__.update(vars(described))
         self._layers = layers
+        self.kind = _KINDS.get(disk.backend, "file")
         self.source_type = layers.type
         self.driver_format = layers.format.value
 
@@ -45,12 +51,15 @@ class GuestDisk(LibvirtConfigGuestDisk):
 class VolumeImage(imagebackend.Image):
     """One disk, by its role. What it is stands in its record, whatever is configured now."""
 
-    def __init__(self, disks: SingleDisks, instance: Any, role: str, mapping: Any) -> None:
+    def __init__(
+        self, disks: SingleDisks, instance: Any, role: str, mapping: Any, *, may_make: bool
+    ) -> None:
         super().__init__(role, "volume", None, disk_info_mapping=mapping)
         self._disks = disks
         self._server = ServerId(instance.uuid)
         self._role = role
         self._records = InstanceRecords(instance)
+        self._may_make = may_make
 
     def exists(self) -> bool:
         with explained():
@@ -78,16 +87,15 @@ class VolumeImage(imagebackend.Image):
 
     def libvirt_info(self, *args: Any, **kwargs: Any) -> GuestDisk:
         with explained():
-            layers = self._disks.layers(self._described())
-        return GuestDisk(super().libvirt_info(*args, **kwargs), layers)
+            disk = self._described()
+            layers = self._disks.layers(disk)
+        return GuestDisk(super().libvirt_info(*args, **kwargs), disk, layers)
 
     def import_file(self, _instance: Any, local_file: str, _remote_name: str) -> None:
         """The config drive, which Nova has made as a file."""
         content = Path(local_file).read_bytes()
         with explained(), self._disks.working_on(self._server):
-            disk = self._make(Content.CONFIG, len(content), None, made=False)
-            self._disks.fill(disk, content)
-            self._records.put(disk, made=True)
+            self._make(Content.CONFIG, len(content), None, content)
         if CONF.libvirt.images_type != "rbd":  # then Nova does it, and must find it
             os.unlink(local_file)
 
@@ -108,15 +116,22 @@ class VolumeImage(imagebackend.Image):
             raise DiskUnfinished(self._server, self._role)
         return record.disk
 
-    def _make(
-        self, content: Content, size: int, image: ImageId | None, *, made: bool = True
-    ) -> Disk:
-        disk = self._disks.make(self._plan(content, size, image), image)
-        self._records.put(disk, made=made)
-        return disk
+    def _make(self, content: Content, size: int, image: ImageId | None, fill: bytes = b"") -> None:
+        """A server that is deleted meanwhile takes no record, and the disk goes with it."""
+        planned = self._plan(content, size, image)
+        with compute_utils.disk_ops_semaphore:
+            disk = self._disks.make(planned, image)
+        with undo_on_failure() as undo:
+            undo.callback(self._disks.delete, disk)
+            if fill:
+                self._disks.fill(disk, fill)
+            self._records.put(disk, made=True)
 
     def _plan(self, content: Content, size: int, image: ImageId | None) -> Disk:
         """Into the record before anything is made."""
+        if not self._may_make:  # a server that was moved here, say, would begin as a new one
+            missing = self._records.get(self._role).disk
+            raise VolumeNotFound(missing.pool, missing.volume)
         order = DiskOrder(
             server=self._server, role=self._role, content=content, size=size, image=image
         )
@@ -126,15 +141,27 @@ class VolumeImage(imagebackend.Image):
 
 
 class PoolBackend:
-    """In the place of Nova's imagebackend.Backend, which goes on to serve what lies outside of
-    pools: kernels, ramdisks, and disks from before."""
+    """In the place of Nova's imagebackend.Backend, which goes on to serve what is not ours:
+    kernels, ramdisks, and disks from before, be they files, logical volumes or images in Ceph."""
 
     def __init__(self, stock: Any, engine: Engine) -> None:
         self._stock = stock
         self._engine = engine
+        self._makes: dict[str, str] = {}
 
-    def backend(self, _image_type: str | None = None) -> type[VolumeImage]:
-        return VolumeImage
+    @contextmanager
+    def making(self, instance: Any, suffix: str = "") -> Iterator[None]:
+        """In the block disks of this instance whose names end so are made, as ours. At no other
+        time is a disk without a record ours."""
+        self._makes[instance.uuid] = suffix
+        try:
+            yield
+        finally:
+            del self._makes[instance.uuid]
+
+    def backend(self, image_type: str | None = None) -> Any:
+        """Nova asks its class whether disks from before are shared with other hosts."""
+        return VolumeImage if self._pools_only else self._stock.backend(image_type)
 
     def by_name(
         self,
@@ -143,22 +170,40 @@ class PoolBackend:
         image_type: str | None = None,
         disk_info_mapping: Any = None,
     ) -> Any:
-        if self._is_a_file(instance, name):
+        may_make = self._may_make(instance, name)
+        if _is_always_novas(name) or not (may_make or InstanceRecords(instance).has(name)):
+            self._refuse_unless_known(instance, name, image_type)
             return self._stock.by_name(instance, name, image_type, disk_info_mapping)
         disks = self._engine.single_disks
-        return VolumeImage(disks, instance, os.path.basename(name), disk_info_mapping)
+        return VolumeImage(disks, instance, name, disk_info_mapping, may_make=may_make)
 
     def by_libvirt_path(self, instance: Any, path: str, image_type: str | None = None) -> Any:
         """Only of disks from before: volumes have no path."""
         return self._stock.by_libvirt_path(instance, path, image_type)
 
-    def _is_a_file(self, instance: Any, name: str) -> bool:
-        if name.removesuffix(".rescue") in _FILES:
-            return True
-        if InstanceRecords(instance).find(os.path.basename(name)):
-            return False
-        file = os.path.join(libvirt_utils.get_instance_path(instance), name)
-        return not self._engine.settings.libvirt.use_storage_pools or os.path.exists(file)
+    def _may_make(self, instance: Any, name: str) -> bool:
+        suffix = self._makes.get(instance.uuid)
+        pools = self._engine.settings.libvirt.use_storage_pools
+        return pools and suffix is not None and name.endswith(suffix)
+
+    def _refuse_unless_known(self, instance: Any, name: str, image_type: str | None) -> None:
+        """With images_type = libvirt-storage Nova has no backend for what is not ours."""
+        if self._pools_only and image_type in (None, ImagesType.LIBVIRT_STORAGE):
+            reason = (
+                f"no record says where disk {name!r} of server {instance.uuid} is, and "
+                f"images_type = {ImagesType.LIBVIRT_STORAGE} allows none of Nova's own"
+            )
+            raise MillpondFailed(reason=reason)
+
+    @property
+    def _pools_only(self) -> bool:
+        return self._engine.settings.libvirt.selection.images_type.pools_only
+
+
+def _is_always_novas(name: str) -> bool:
+    """What a domain names by its path: Nova keeps it in the instance's directory. A whole path is
+    of a disk that Nova moves here."""
+    return os.path.isabs(name) or name.removesuffix(".rescue") in ("kernel", "ramdisk")
 
 
 def _content(role: str) -> Content:

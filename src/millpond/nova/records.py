@@ -28,6 +28,24 @@ class InstanceRecords:
         self._instance = instance
         self._only_settled = only_settled
 
+    def refresh(self) -> None:
+        """Read them again from Nova's database: what Nova hands over with a request may be older
+        than disks made since, and a save of it would erase their records."""
+        admin = context.get_admin_context(read_deleted="yes")
+        with suppress(exception.InstanceNotFound):
+            now = Instance.get_by_uuid(admin, self._id, expected_attrs=["system_metadata"])
+            found = now.system_metadata.items()
+            self._instance.system_metadata.update(
+                {key: text for key, text in found if key.startswith(_PREFIX)}
+            )
+
+    def has(self, role: str) -> bool:
+        return bool(self._instance.system_metadata.get(_PREFIX + role))
+
+    def any(self) -> bool:
+        """Whether a disk of it is ours, be its record readable or not."""
+        return any(True for _ in self._roles())
+
     def find(self, role: str) -> DiskRecord | None:
         text = self._instance.system_metadata.get(_PREFIX + role)
         return short.decode(text, self._id, role) if text else None
@@ -40,24 +58,28 @@ class InstanceRecords:
     def all(self) -> list[DiskRecord]:
         return [self.get(role) for role in self._roles()]
 
+    def readable(self) -> list[DiskRecord]:
+        found = []
+        for role in self._roles():
+            with suppress(UnreadableRecord):
+                found.append(self.get(role))
+        return found
+
     def put(self, disk: Disk, *, made: bool) -> None:
+        """Refused by Nova if the instance is gone, or is being deleted: who deletes it reads the
+        records once, and would miss this one."""
         self._instance.system_metadata[_PREFIX + disk.role] = short.encode(
             DiskRecord(disk=disk, made=made)
         )
-        self._save()
+        self._instance.save(expected_task_state=[self._instance.task_state])
 
     def remove(self, role: str) -> None:
         """Emptied and not taken away: Nova shows keys again that were."""
         self._instance.system_metadata[_PREFIX + role] = ""
-        with suppress(exception.InstanceNotFound):  # it is gone, with its records
-            self._save()
-
-    def _save(self) -> None:
-        if not self._only_settled:
-            self._instance.save()
-            return
         try:
-            self._instance.save(expected_task_state=[None])
+            self._instance.save(expected_task_state=[None] if self._only_settled else None)
+        except exception.InstanceNotFound:
+            pass  # it is gone, with its records
         except exception.UnexpectedTaskStateError as error:
             raise Busy(f"server {self._id}") from error
 
@@ -139,12 +161,17 @@ def _server(instance: Any) -> Server:
     """As much of it as our records have: its domain is Nova's."""
     records = InstanceRecords(instance).all()
     task = instance.task_state or ("" if all(each.made for each in records) else "building")
-    format = instance.system_metadata.get("image_disk_format", "raw")
+    format = instance.system_metadata.get("image_disk_format", ImageFormat.RAW)
+    known = format in tuple(ImageFormat)  # a cloud may have formats of its own
     return Server(
         id=ServerId(instance.uuid),
         name=instance.display_name or instance.uuid,
         host=instance.host or "",
-        image=ImageRef(id=ImageId(instance.image_ref or ""), name="", format=ImageFormat(format)),
+        image=ImageRef(
+            id=ImageId(instance.image_ref or ""),
+            name="",
+            format=ImageFormat(format) if known else ImageFormat.RAW,
+        ),
         flavor=Flavor(name=instance.flavor.name),
         hardware=Hardware(),
         disks=tuple(each.disk for each in records),

@@ -48,7 +48,17 @@ def recover(disks: SingleDisks, host: str, snapshots: Path) -> None:
             _recover(disks, admin, instance)
         except exception.NovaException as error:  # one server keeps no host from serving others
             LOG.error("instance %s is left as it was: %s", instance.uuid, error)
-    shutil.rmtree(snapshots_of(host, snapshots), ignore_errors=True)
+    with explained():
+        _remove_snapshots(disks, snapshots_of(host, snapshots))
+
+
+def _remove_snapshots(disks: SingleDisks, place: Path) -> None:
+    """But for those that a disk is still copied to: QEMU would go on to fill a file without a
+    name. The doctor ends such a copy."""
+    written = disks.copies()
+    for directory in place.glob("*"):
+        if not any(each.is_relative_to(directory) for each in written):
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def remove_unfinished(disks: SingleDisks, records: InstanceRecords) -> list[str]:

@@ -187,11 +187,24 @@ class Cloud(Running):
     @contextlib.contextmanager
     def given_up(self, compute: NovaCompute) -> Iterator[None]:
         """In the block Nova takes it for dead, and waits for nothing that it would do."""
+        self.force_down(compute)
+        yield
+        self.force_down(compute, forced=False)
+
+    def force_down(self, compute: NovaCompute, *, forced: bool = True) -> None:
+        """Have Nova take it for dead, or look again."""
         admin = self.admin.compute
         (service,) = admin.services(binary="nova-compute", host=compute.host)
-        admin.update_service_forced_down(service, forced=True)
-        yield
-        admin.update_service_forced_down(service, forced=False)
+        admin.update_service_forced_down(service, forced=forced)
+
+    def host_of(self, server: str) -> str:
+        return str(self.admin.compute.get_server(server).compute_host)
+
+    def hosts_with_allocations(self, server: str) -> list[str]:
+        """Where Placement has claimed something for it."""
+        answer = self.admin.placement.get(f"/allocations/{server}", microversion="1.28")
+        providers = {each.id: each.name for each in self.admin.placement.resource_providers()}
+        return sorted(providers[each] for each in answer.json()["allocations"])
 
     def fault(self, server: str, action: str) -> str:
         """What the last action of this name came to, in Nova's words; empty if it went well."""

@@ -1,19 +1,15 @@
 """nova-compute of a cloud with one of two drivers: ours, or the one that Nova comes with."""
 
-import importlib.metadata
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 from tests.support.openstack.cloud import Cloud
-from tests.support.openstack.environment import python
+from tests.support.openstack.environment import python, python_path
 from tests.support.openstack.nova import NovaCompute, Sections, merged
 
 MILLPOND = "millpond"
 NOVA = "nova"
-
-_SOURCES = Path(__file__).parents[3] / "src"
 
 _MORTAL = Path(__file__).parent / "programs/mortal_compute.py"
 
@@ -77,15 +73,4 @@ class Deployment:
         return {"images_type": "libvirt-storage", "images_type_mapping": mapping}
 
     def _path(self) -> dict[str, str]:
-        return {"PYTHONPATH": f"{_SOURCES}:{self._entry_points()}"}
-
-    def _entry_points(self) -> Path:
-        """What Millpond's installation says of it, without all that is installed beside it."""
-        own = self.compute.directory / "millpond-installed"
-        files = importlib.metadata.distribution("millpond").files or []
-        for file in files:
-            if file.parent.name.endswith(".dist-info"):
-                target = own / file.parent.name / file.name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(str(file.locate()), target)
-        return own
+        return {"PYTHONPATH": python_path(self.compute.directory)}

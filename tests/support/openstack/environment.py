@@ -1,7 +1,9 @@
 """The environment with OpenStack's services, which tools/setup makes from a lock file."""
 
 import hashlib
+import importlib.metadata
 import os
+import shutil
 from pathlib import Path
 
 _REPOSITORY = Path(__file__).parents[3]
@@ -21,6 +23,18 @@ def reason_to_skip() -> str | None:
 
 def python() -> Path:
     return _environment() / "bin/python"
+
+
+def python_path(directory: Path) -> str:
+    """By which it finds Millpond: our sources, and what Millpond's installation says of it,
+    copied into the directory, without all that is installed beside it."""
+    own = directory / "millpond-installed"
+    for file in importlib.metadata.distribution("millpond").files or []:
+        if file.parent.name.endswith(".dist-info"):
+            target = own / file.parent.name / file.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(str(file.locate()), target)
+    return f"{_REPOSITORY / 'src'}:{own}"
 
 
 def tgt(program: str) -> Path:

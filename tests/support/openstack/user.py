@@ -66,8 +66,11 @@ class CloudUser:
         self.wait(server, "ACTIVE")
 
     def rescue(self, server: Server, image: str) -> None:
-        self._compute.rescue_server(server, image=image)
+        self.begin_to_rescue(server, image)
         self.wait(server, "RESCUE")
+
+    def begin_to_rescue(self, server: Server, image: str) -> None:
+        self._compute.rescue_server(server, image=image)
 
     def unrescue(self, server: Server) -> None:
         self._compute.unrescue_server(server)

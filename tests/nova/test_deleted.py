@@ -1,0 +1,121 @@
+"""A server that is deleted in the middle of something leaves nothing behind."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+from openstack.compute.v2.server import Server
+
+from tests.nova.conftest import Offer
+from tests.nova.domains import volumes
+from tests.support.libvirtd import PrivateLibvirtd
+from tests.support.openstack.deployment import Deployment
+from tests.support.openstack.user import CloudUser
+
+pytestmark = pytest.mark.timeout(1800)
+
+FEW = 2
+MANY = 20
+
+Begin = Callable[[Server], Server]
+
+
+@pytest.fixture
+def moments(request: pytest.FixtureRequest) -> int:
+    """How many of them are tried."""
+    count: int = request.param
+    return count
+
+
+each_way = pytest.mark.parametrize(
+    "moments", [FEW, pytest.param(MANY, marks=pytest.mark.full)], indirect=True
+)
+
+
+@each_way
+def test_while_it_is_created(
+    user: CloudUser,
+    offer: Offer,
+    millpond_driver: Deployment,
+    hypervisor: PrivateLibvirtd,
+    moments: int,
+) -> None:
+    image, flavor = offer.images["raw"], offer.flavor_with_all_disks
+    begun = time.monotonic()
+    first = user.create(image, flavor, config_drive=True)
+    seconds = time.monotonic() - begun
+    servers = [first]
+    for moment in range(moments):
+        server = user.begin_to_create(image, flavor, config_drive=True)
+        servers.append(server)
+        _delete_after(user, server, seconds * moment / moments)
+    user.delete(first)
+    _nothing_is_left(user, servers, millpond_driver, hypervisor)
+
+
+@each_way
+def test_while_it_is_unshelved(
+    user: CloudUser,
+    offer: Offer,
+    millpond_driver: Deployment,
+    hypervisor: PrivateLibvirtd,
+    moments: int,
+) -> None:
+    flavor = offer.flavor_with_all_disks
+    servers = [user.create(offer.images["qcow2"], flavor) for _ in range(moments + 1)]
+    for each in servers:
+        user.shelve(each)
+    first, *others = servers
+    begun = time.monotonic()
+    user.unshelve(first)
+    seconds = time.monotonic() - begun
+    for moment, server in enumerate(others):
+        user.begin_to_unshelve(server)
+        _delete_after(user, server, seconds * moment / moments)
+    user.delete(first)
+    _nothing_is_left(user, servers, millpond_driver, hypervisor)
+
+
+@each_way
+def test_while_it_is_rescued(
+    user: CloudUser,
+    offer: Offer,
+    millpond_driver: Deployment,
+    hypervisor: PrivateLibvirtd,
+    moments: int,
+) -> None:
+    rescue, flavor = offer.images["raw"], offer.flavor_with_all_disks
+    servers = [
+        user.create(offer.images["qcow2"], flavor, config_drive=True) for _ in range(moments + 1)
+    ]
+    first, *others = servers
+    begun = time.monotonic()
+    user.rescue(first, rescue)
+    seconds = time.monotonic() - begun
+    for moment, server in enumerate(others):
+        user.begin_to_rescue(server, rescue)
+        _delete_after(user, server, seconds * moment / moments)
+    user.delete(first)
+    _nothing_is_left(user, servers, millpond_driver, hypervisor)
+
+
+def _delete_after(user: CloudUser, server: Server, seconds: float) -> None:
+    time.sleep(seconds)
+    user.connection.compute.delete_server(server)
+
+
+def _nothing_is_left(
+    user: CloudUser, servers: list[Server], deployment: Deployment, hypervisor: PrivateLibvirtd
+) -> None:
+    """What the delete did not wait for may still be under way when the server is gone."""
+    user.await_deletion(*servers)
+    ids = [each.id for each in servers]
+
+    def left() -> list[str]:
+        with hypervisor.connect() as connection:
+            domains = [each.UUIDString() for each in connection.listAllDomains()]
+        directories = [each.name for each in deployment.instances.iterdir()]
+        found = (*domains, *directories, *volumes(hypervisor))
+        return [each for each in found if each.startswith(tuple(ids))]
+
+    user.await_truth(lambda: not left())

@@ -1,0 +1,175 @@
+"""What our driver does with disks, seen without a cloud."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lxml import etree
+
+from tests.support.libvirtd import PrivateLibvirtd
+from tests.support.openstack import driver_alone
+from tests.support.openstack.environment import reason_to_skip
+
+pytestmark = pytest.mark.timeout(300)
+
+NOT_YET = "Millpond does not move the disks of servers between hosts yet"
+ENDED = "UnexpectedDeletingTaskStateError"
+
+Found = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def pond(session_directory: Path) -> Iterator[PrivateLibvirtd]:
+    """One that is not cleared after each test."""
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+    with PrivateLibvirtd(session_directory / "driver-alone", name="pond") as libvirtd:
+        yield libvirtd
+
+
+@pytest.fixture(scope="module")
+def found(pond: PrivateLibvirtd) -> Found:
+    """What came of each scenario on a host that has no disks from before."""
+    scenarios = (
+        "deleted_with_a_copy_from_before_its_disks",
+        "deleted_before_its_disks_are_made",
+        "deleted_while_a_disk_is_made",
+        "deleted_without_any_record",
+        "rescued_while_it_is_deleted",
+        "moved_here",
+        "moves",
+        "evacuated",
+        "one_bad_instance",
+        "free_space",
+        "encrypting_image",
+        "disk_in_the_domain",
+    )
+    options = {"disk_cachemodes": "file=writethrough,block=none", "hw_disk_discard": "unmap"}
+    return driver_alone.run(pond.directory, pond, scenarios, {"libvirt": options})
+
+
+class TestDeleting:
+    def test_disks_go_that_are_newer_than_the_request(self, found: Found) -> None:
+        came = found["deleted_with_a_copy_from_before_its_disks"]
+        assert came == {"before": ["disk.eph0", "disk.swap"], "after": []}
+
+    @pytest.mark.parametrize("when", ["before_its_disks_are_made", "while_a_disk_is_made"])
+    def test_no_disk_is_made_of_a_server_that_is_being_deleted(
+        self, found: Found, when: str
+    ) -> None:
+        came = found[f"deleted_{when}"]
+        assert came["refused"].startswith(ENDED)
+        assert came["after"] == []
+
+    def test_volumes_go_that_no_record_names(self, found: Found) -> None:
+        assert found["deleted_without_any_record"] == ["disk.eph0"]  # the other server's
+
+    def test_a_server_that_is_being_deleted_is_not_rescued(self, found: Found) -> None:
+        assert found["rescued_while_it_is_deleted"].startswith(ENDED)
+
+
+class TestMoves:
+    @pytest.mark.parametrize("way", ["to here", "from here", "to another cell", "evacuated"])
+    def test_a_server_with_a_disk_of_ours_stays_where_it_is(self, found: Found, way: str) -> None:
+        assert NOT_YET in found["moves"][way]
+
+    def test_a_server_from_before_does_not_come_to_a_host_without_files(
+        self, found: Found
+    ) -> None:
+        assert "no disks outside of storage pools" in found["moves"]["from before"]
+        assert NOT_YET in found["moves"]["evacuated from before"]
+
+    def test_a_server_without_a_disk_is_evacuated(self, found: Found) -> None:
+        assert found["moves"]["evacuated without a disk"] == ""
+
+    def test_a_disk_that_is_on_another_host_is_not_made_again(self, found: Found) -> None:
+        came = found["moved_here"]
+        assert "there is no volume" in came["refused"]
+        assert came["after"] == []
+
+    def test_the_host_that_comes_back_destroys_what_was_evacuated_and_no_more(
+        self, found: Found
+    ) -> None:
+        came = found["evacuated"]
+        assert came["supported"]
+        assert came["done"] == {"volumes": [], "records": [False]}
+        assert came["accepted"] == {"volumes": ["disk.swap"], "records": [True]}
+
+
+def test_one_instance_does_not_end_what_the_host_does_for_all(found: Found) -> None:
+    came = found["one_bad_instance"]
+    assert came["counted"] > 0
+    assert "swap_16" in came["bases"]
+
+
+def test_free_space_is_that_of_the_file_system(found: Found) -> None:
+    came = found["free_space"]
+    assert came["used"] > 1024  # others write and remove meanwhile
+    assert came["free"] < -1024
+    assert came["total"] == 0
+
+
+def test_an_image_that_asks_for_encryption_is_refused_before_a_rebuild(found: Found) -> None:
+    came = found["encrypting_image"]
+    assert "asks for encrypted disks" in came["True"]
+    assert came["False"].startswith("NotImplementedError")  # Nova does it then
+
+
+def test_cache_mode_and_discard_are_those_of_the_configuration(found: Found) -> None:
+    driver = etree.fromstring(found["disk_in_the_domain"]).find("driver")
+    assert (driver.get("cache"), driver.get("discard")) == ("writethrough", "unmap")
+
+
+@pytest.mark.parametrize(
+    ("images_type", "backend"),
+    [pytest.param("qcow2", "Qcow2", marks=pytest.mark.full), ("lvm", "Lvm"), ("rbd", "Rbd")],
+)
+def test_a_disk_without_a_record_is_novas_whatever_its_storage(
+    pond: PrivateLibvirtd, images_type: str, backend: str
+) -> None:
+    ceph = pond.directory / "ceph.conf"
+    ceph.write_text("[global]\nmon_host = 127.0.0.1\n")
+    options = {
+        "images_type": images_type,
+        "images_volume_group": "vg0",
+        "images_rbd_ceph_conf": ceph,
+        "rbd_user": "vms",
+        "rbd_secret_uuid": "33a4e6e6-3d52-4a7e-8a39-7f9a3f29d4c7",
+    }
+    scenarios = ("server_from_before", "cleanup_of_a_server_from_before")
+    came = driver_alone.run(pond.directory, pond, scenarios, {"libvirt": options})
+    assert came["server_from_before"] == {
+        "disk": backend,
+        "path": backend,
+        "disk in rescue": backend,
+        "disk.rescue": "VolumeImage",
+        "disk in spawn": "VolumeImage",
+        "kernel": "Flat",
+        "path in spawn": backend,
+        "shared": images_type == "rbd",
+        "records": [],
+    }
+    asked = [] if images_type == "qcow2" else ["old", "new"]
+    cleaned = {"with records": [], "deleted": asked, "after": []}
+    assert came["cleanup_of_a_server_from_before"] == cleaned
+
+
+def test_what_cannot_work_is_refused_at_the_start(pond: PrivateLibvirtd) -> None:
+    wrong = {
+        "libvirt": {"virt_type": "lxc", "inject_partition": -1},
+        "ephemeral_storage_encryption": {"enabled": True},
+    }
+    done = driver_alone.start(pond.directory, pond, driver_alone.PROGRAM, extra=wrong)
+    assert done.returncode != 0
+    for section, options in wrong.items():
+        for option in options:
+            assert f"[{section}] {option}: " in done.stderr
+
+
+def test_eventlet_is_refused_at_the_start(pond: PrivateLibvirtd) -> None:
+    words = ("-m", "millpond.nova.compute")
+    extra = {"DEFAULT": {"concurrency_backend": "eventlet"}}
+    done = driver_alone.start(pond.directory, pond, *words, extra=extra)
+    assert done.returncode == 2
+    assert "[DEFAULT] concurrency_backend: Millpond needs threads" in done.stderr

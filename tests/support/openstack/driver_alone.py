@@ -1,0 +1,66 @@
+"""Our driver with Nova's own classes and a real libvirt, without a cloud: seconds, not minutes."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.support.ini import ini
+from tests.support.libvirtd import PrivateLibvirtd
+from tests.support.openstack.environment import python, python_path
+from tests.support.openstack.nova import Sections, merged
+from tests.support.openstack.service import isolated
+
+PROGRAM = Path(__file__).parent / "programs/driver_alone.py"
+
+
+def run(
+    directory: Path,
+    libvirtd: PrivateLibvirtd,
+    scenarios: tuple[str, ...],
+    extra: Sections | None = None,
+) -> dict[str, Any]:
+    """What came of each of these scenarios in programs/driver_alone.py; most of the time goes by
+    before the first."""
+    done = start(directory, libvirtd, PROGRAM, *scenarios, extra=extra)
+    assert done.returncode == 0, done.stderr[-5000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def start(
+    directory: Path,
+    libvirtd: PrivateLibvirtd,
+    *words: object,
+    extra: Sections | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """A program in Nova's environment, on the host, with a nova.conf."""
+    conf = directory / "nova.conf"
+    conf.write_text(ini(merged(_settings(directory, libvirtd), extra or {})))
+    program = (python(), "-W", "ignore", *words, "--config-file", conf)
+    command = isolated(directory, *program, PYTHONPATH=python_path(directory))
+    on_host = libvirtd.command(*command)
+    return subprocess.run(on_host, capture_output=True, text=True, timeout=240, check=False)
+
+
+def _settings(directory: Path, libvirtd: PrivateLibvirtd) -> Sections:
+    instances = directory / "instances"
+    instances.mkdir(exist_ok=True)
+    return {
+        "DEFAULT": {
+            "host": libvirtd.name,
+            "state_path": directory,
+            "instances_path": instances,
+            "compute_driver": "millpond.MillpondDriver",
+            "transport_url": "fake:/",
+        },
+        "libvirt": {
+            "connection_uri": libvirtd.uri,
+            "virt_type": "qemu",
+            "cpu_mode": "none",
+            "images_type": "libvirt-storage",
+        },
+        "database": {"connection": f"sqlite:///{directory}/nova.sqlite"},
+        "oslo_concurrency": {"lock_path": directory / "locks"},
+        "oslo_messaging_notifications": {"driver": "noop"},
+    }
