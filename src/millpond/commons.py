@@ -10,7 +10,7 @@ import stevedore
 from millpond.config import ImageSourceOption, Settings
 from millpond.errors import Ambiguous, ServerNotFound, Unsupported
 from millpond.images.catalogue import Catalogue
-from millpond.images.source import Library, SignatureCheck
+from millpond.images.source import Library, SignatureCheck, TakesUploads
 from millpond.model.image import Image
 from millpond.model.names import ServerId
 from millpond.model.server import Server
@@ -49,6 +49,13 @@ class Commons:
     @property
     def _own_images(self) -> Path:
         return self.settings.state_path / "images"
+
+    @property
+    def uploads(self) -> tuple[Path, TakesUploads] | None:
+        """Where images that are made here lie on their way, and where they go; None if they stay,
+        or their source takes none."""
+        images = self.images
+        return (self._own_images, images) if isinstance(images, TakesUploads) else None
 
     @cached_property
     def images(self) -> Library:

@@ -703,6 +703,15 @@ class FetchForbidden(FetchFailed):
     hint = "check the user and the password; the policy of a Glance has the rule download_image"
 
 
+@dataclass(eq=False)
+class UploadFailed(MillpondError):
+    image: str
+    reason: str
+    message = "image {self.image} cannot be uploaded: {self.reason}"
+    hint = "check that Glance answers, and what it lets this user store; then try again"
+    exit_code = 9
+
+
 class CannotResume(FetchInterrupted):
     """What was fetched so far is of no use: begin again."""
 

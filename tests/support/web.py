@@ -61,6 +61,7 @@ class Seen:
     range: str | None
     if_range: str | None
     authorization: str | None
+    method: str = "GET"
 
 
 class Web:
@@ -107,12 +108,18 @@ class _Handler(BaseHTTPRequestHandler):
         self.web.posted.append(self.rfile.read(length))
         self.do_GET()
 
+    def do_PUT(self) -> None:
+        self.do_POST()
+
+    def do_DELETE(self) -> None:
+        self.do_GET()
+
     def do_GET(self) -> None:
         self.close_connection = True
         path = self.path.partition("?")[0]
         asked = self.headers
         seen = (asked["Range"], asked["If-Range"], asked["Authorization"])
-        self.web.seen.append(Seen(self.path, *seen))
+        self.web.seen.append(Seen(self.path, *seen, self.command))
         page = self.web.pages.get(path)
         if page is None:
             self.send_error(404)

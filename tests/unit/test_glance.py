@@ -17,15 +17,18 @@ from millpond.errors import (
     FetchInterrupted,
     ImageNotFound,
     ImageRefused,
+    UploadFailed,
 )
 from millpond.images.glance import Glance
 from millpond.images.receive import receive
+from millpond.images.source import Upload
 from millpond.model.cloud import CloudAccess
 from millpond.model.flavor import Flavor
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId
 from millpond.model.transfer import Patience
+from millpond.system.files import silent
 from millpond.templates.downloading import refuse_larger_disk
 from tests.support.glance_pages import (
     FILE,
@@ -193,6 +196,87 @@ def test_bytes_that_belie_their_digest_are_refused(
     with pytest.raises(ImageRefused, match=f"its {algorithm} is not the one that was stated"):
         received(source, tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+# What goes there
+
+
+@pytest.fixture
+def upload(web: Web, content: bytes, tmp_path: Path) -> Upload:
+    path = tmp_path / ID
+    path.write_bytes(content)
+    offer_description(web, content)
+    web.offer("/v2/images", b"{}", usual=Answer(status=201))
+    web.offer(FILE, b"", usual=Answer(status=204))
+    return Upload(
+        id=ImageId(ID),
+        path=path,
+        name="guest",
+        format=ImageFormat.RAW,
+        size=len(content),
+        virtual_size=len(content),
+        digest=hashlib.sha512(content).hexdigest(),
+        properties={"hw_disk_bus": "scsi", "img_signature": "of other bytes"},
+    )
+
+
+def requests_of(web: Web) -> list[tuple[str, str]]:
+    return [(each.method, each.path) for each in web.seen if each.method != "GET"]
+
+
+def test_an_upload_is_created_filled_and_compared(
+    web: Web, source: Glance, upload: Upload, content: bytes
+) -> None:
+    told: list[int] = []
+    image = source.upload(upload, told.append)
+    assert (image.id, image.digest, image.virtual_size) == (ID, upload.digest, len(content))
+    described, sent = web.posted
+    assert sent == content
+    assert sum(told) == len(content)
+    assert json.loads(described) == {
+        "id": ID,
+        "name": "guest",
+        "disk_format": "raw",
+        "container_format": "bare",
+        "hw_disk_bus": "scsi",
+    }
+    assert requests_of(web) == [("POST", "/v2/images"), ("PUT", FILE)]
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "sentence"),
+    [
+        ("/v2/images", 403, r"its server answers 403 \(Forbidden\)"),
+        (FILE, 413, "its server answers 413"),
+        (FILE, 503, "its server answers 503"),
+    ],
+)
+def test_an_upload_that_fails_is_deleted(
+    web: Web, source: Glance, upload: Upload, path: str, status: int, sentence: str
+) -> None:
+    web.offer(path, b"", usual=Answer(status=status))
+    with pytest.raises(UploadFailed, match=f"image guest cannot be uploaded: {sentence}"):
+        source.upload(upload, silent)
+    assert requests_of(web)[-1] == ("DELETE", f"/v2/images/{ID}")
+
+
+def test_an_upload_that_arrived_as_other_bytes_is_deleted(
+    web: Web, source: Glance, upload: Upload
+) -> None:
+    offer_description(web, b"other")
+    with pytest.raises(UploadFailed, match="Glance has other bytes than were sent"):
+        source.upload(upload, silent)
+    assert requests_of(web)[-1] == ("DELETE", f"/v2/images/{ID}")
+
+
+@pytest.mark.parametrize(("status", "name"), [("queued", "guest"), ("active", None)])
+def test_only_an_unfinished_upload_is_abandoned(
+    web: Web, source: Glance, content: bytes, status: str, name: str | None
+) -> None:
+    offer_description(web, content, status=status)
+    assert source.unfinished(ImageId(ID)) == name
+    source.abandon(ImageId(ID))
+    assert len(requests_of(web)) == (name is not None)
 
 
 # What it says of them

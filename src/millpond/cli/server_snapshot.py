@@ -1,18 +1,23 @@
 """millpond server snapshot: apart from its siblings, because it loads the inspection of images."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
 from millpond.cli.output import as_json, details
-from millpond.cli.progress import steps
+from millpond.cli.progress import steps, transfer
 from millpond.cli.server import Json, Name, app
-from millpond.compute.snapshot import FORMATS, SnapshotRequest
+from millpond.compute.snapshot import FORMATS, SnapshotRequest, extract
 from millpond.compute.snapshot import snapshot as make_snapshot
-from millpond.errors import BadOption
+from millpond.errors import BadOption, ImageNotActive, ImageNotFound, ImageRefused
 from millpond.fleet import Fleet
 from millpond.images.intake import Intake
+from millpond.images.source import TakesUploads, Upload
 from millpond.model.formats import ImageFormat
+from millpond.model.image import Image
+from millpond.model.names import checked_name
+from millpond.model.server import Server
 from millpond.model.sizes import format_size
 
 
@@ -29,11 +34,48 @@ def snapshot(
     if format not in FORMATS:
         raise BadOption("--format", f"{format} is not possible", f"allowed: {', '.join(FORMATS)}")
     request = SnapshotRequest(name=name, format=format, compress=compress)
-    with steps(f"snapshot of {server}") as watch:
-        fleet = Fleet.load(ctx.obj.config_files, watch)
-        engine, found = fleet.find(server)
-        image = make_snapshot(engine.host, Intake(fleet.images_directory), found, request)
+    uploads = Fleet.load(ctx.obj.config_files).uploads
+    if uploads:
+        directory, source = uploads
+        image = _uploaded(ctx, server, request, Intake(directory), source)
+    else:
+        with steps(f"snapshot of {server}") as watch:
+            fleet = Fleet.load(ctx.obj.config_files, watch)
+            engine, found = fleet.find(server)
+            image = make_snapshot(engine.host, Intake(fleet.images_directory), found, request)
     if json:
         print(as_json(image))
         return
     details([("Image", image.name), ("Id", image.id), ("Size", format_size(image.size))])
+
+
+def _uploaded(
+    ctx: typer.Context, server: str, request: SnapshotRequest, intake: Intake, source: TakesUploads
+) -> Image:
+    """The server is free again while its image is on its way."""
+    name = checked_name("an image", request.name)
+    with intake.arriving() as (id, part):
+        with steps(f"snapshot of {server}") as watch:
+            fleet = Fleet.load(ctx.obj.config_files, watch)
+            engine, found = fleet.find(server)
+            made = extract(engine.host, found, request, part)
+        upload = Upload(
+            id=id,
+            path=part,
+            name=name,
+            format=request.format,
+            size=made.size,
+            virtual_size=made.virtual_size,
+            digest=made.digest,
+            properties=_properties(fleet, found),
+        )
+        with transfer(f"uploading {name}", lambda: made.size) as progress:
+            return source.upload(upload, progress)
+
+
+def _properties(fleet: Fleet, server: Server) -> Mapping[str, str]:
+    """Of the image that it came from, if that is still there."""
+    try:
+        return fleet.images.describe(server.image.id).properties
+    except (ImageNotFound, ImageNotActive, ImageRefused):
+        return {}

@@ -12,12 +12,14 @@ from millpond.compute.power import unoccupied
 from millpond.compute.resize import disk_of
 from millpond.errors import BadOption
 from millpond.images.intake import Intake
+from millpond.images.receive import Received, examine
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.server import Server
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed, nothing
 from millpond.records.records import ServerJournal, settled
+from millpond.system import files
 
 LOG = logging.getLogger(__name__)
 
@@ -33,10 +35,7 @@ class SnapshotRequest:
 
 def snapshot(host: Host, intake: Intake, server: Server, request: SnapshotRequest) -> Image:
     """It keeps the properties of the image that the server came from."""
-    if request.compress and request.format is not ImageFormat.QCOW2:
-        raise BadOption(
-            "--compress", f"a {request.format} image cannot be compressed", "use qcow2"
-        )
+    _refuse_to_compress(request)
     with host.records.lock(server):
         current = unoccupied(host, server)
         image = intake.make(
@@ -47,6 +46,14 @@ def snapshot(host: Host, intake: Intake, server: Server, request: SnapshotReques
         )
     LOG.info("made image %s of server %s", image.name, server.name)
     return image
+
+
+def extract(host: Host, server: Server, request: SnapshotRequest, target: Path) -> Received:
+    """The same into a new file, for an image that goes elsewhere. It is inspected like any."""
+    _refuse_to_compress(request)
+    with host.records.lock(server), files.explaining_lack_of_space(target.parent):
+        _copy(host, unoccupied(host, server), request, target)
+    return examine(target, request.format, request.name)
 
 
 def snapshotting(
@@ -83,6 +90,12 @@ def _copy(host: Host, server: Server, request: SnapshotRequest, target: Path) ->
 def _tidy(host: Host, server: Server) -> None:
     disk = disk_of(server, ROOT)
     host.storage_of(disk).tidy(disk)
+
+
+def _refuse_to_compress(request: SnapshotRequest) -> None:
+    if request.compress and request.format is not ImageFormat.QCOW2:
+        reason = f"a {request.format} image cannot be compressed"
+        raise BadOption("--compress", reason, "use qcow2")
 
 
 def _properties(intake: Intake, server: Server) -> dict[str, str]:

@@ -54,7 +54,7 @@ COMMON: tuple[Check[Engine], ...] = (
         looks=(records.damaged, records.homeless, records.half_written),
         lack="a record cannot be read",
     ),
-    Check(name="images", looks=(images.contents, images.leftovers)),
+    Check(name="images", looks=(images.contents, images.uploads, images.leftovers)),
     Check(name="confinement", looks=(confinement.look,)),
 )
 """Of what all hosts share."""

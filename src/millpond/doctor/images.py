@@ -1,5 +1,6 @@
 """Images: each with its content, and nothing that interrupted operations left."""
 
+import re
 from collections.abc import Iterator
 from functools import partial
 
@@ -8,7 +9,9 @@ from millpond.doctor.wording import counted
 from millpond.engine import Engine
 from millpond.errors import DamagedRecord, NewerRecord, UnreadableRecord
 from millpond.images.catalogue import Catalogue
+from millpond.images.source import TakesUploads
 from millpond.model.image import Image
+from millpond.model.names import UUID, ImageId
 from millpond.model.sizes import format_size
 
 
@@ -44,6 +47,24 @@ def leftovers(engine: Engine) -> Iterator[Finding]:
         )
     else:
         yield ok("no operation on an image was interrupted")
+
+
+def uploads(engine: Engine) -> Iterator[Finding]:
+    """What a process had begun in Glance when it died: its file here bears the same id."""
+    found = engine.commons.uploads
+    left = engine.catalogue.leftovers() if found else []
+    for id in (ImageId(path.name) for path in left if re.fullmatch(UUID, path.name)):
+        if found and (name := found[1].unfinished(id)):
+            yield warning(
+                f"the upload of image {name!r} ({id}) was interrupted",
+                "'millpond doctor --mend' removes it from where it was uploaded to",
+                partial(_abandon, found[1], id),
+            )
+
+
+def _abandon(source: TakesUploads, id: ImageId) -> str:
+    source.abandon(id)
+    return "it was removed"
 
 
 def _has_content(catalogue: Catalogue, image: Image) -> bool:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from openstack.connection import Connection
 from openstack.exceptions import NotFoundException
@@ -17,20 +17,24 @@ from openstack.image.v2.image import Image as Answer
 
 from millpond.errors import (
     CannotResume,
+    FetchFailed,
     ImageNotActive,
     ImageNotFound,
     ImageRefused,
     MillpondError,
+    UploadFailed,
 )
 from millpond.images.inspection import Inspection
-from millpond.images.source import Proof, SignatureCheck, Stream, picked
+from millpond.images.source import Proof, SignatureCheck, Stream, Upload, picked
 from millpond.model.cloud import CloudAccess
 from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import UUID, ImageId
 from millpond.model.sizes import MiB
 from millpond.system import cloud
-from millpond.system.http import Reading, begins_at
+from millpond.system.files import Progress
+from millpond.system.http import BLOCK, Reading, begins_at
+from millpond.undo import undo_on_failure
 
 LOG = logging.getLogger(__name__)
 
@@ -40,6 +44,14 @@ _CONTAINERS = frozenset({"bare", "ami", "aki", "ari"})
 
 _OF_A_PART = (200, 206, 400, 416)
 """Answers to a request for a part of an image: where the store gives none, Glance says 400."""
+
+_UNFINISHED = ("queued", "saving")
+
+_OF_ITS_BYTES = re.compile(r"img_signature|owner_specified\.openstack\.")
+"""Properties that are true of the bytes of one image, and not of an image that comes of it."""
+
+_STORING = 600
+"""Seconds that Glance has to store the last of what was sent, and to answer."""
 
 _HEADERS = 16 * MiB
 """What is read of an image at the most to find out how large a disk it holds. The header of a VHDX
@@ -87,6 +99,31 @@ class Glance:
             begin_proof=self._begin_proof(image),
         )
 
+    def upload(self, upload: Upload, progress: Progress) -> Image:
+        try:
+            with undo_on_failure() as undo:
+                undo.callback(self._give_up, upload)
+                self._create(upload)
+                self._fill(upload, progress)
+                image = _image(self._answer(upload.id))
+                if image.digest != _digest_of(upload, image.digest_algorithm):
+                    raise UploadFailed(upload.name, "Glance has other bytes than were sent")
+        except FetchFailed as error:
+            raise UploadFailed(upload.name, error.reason) from error
+        LOG.info("uploaded image %s (%s) to Glance", upload.name, upload.id)
+        return replace(image, virtual_size=upload.virtual_size)
+
+    def unfinished(self, id: ImageId) -> str | None:
+        try:
+            answer = self._answer(id)
+        except ImageNotFound:
+            return None
+        return str(answer.name or id) if answer.status in _UNFINISHED else None
+
+    def abandon(self, id: ImageId) -> None:
+        if self.unfinished(id):
+            self._delete(id)
+
     def locations(self, image: Image) -> tuple[str, ...]:
         """Glance shows them to those whom show_multiple_locations and its policy allow. None where
         signatures are checked: what is linked there is used without having been read."""
@@ -127,6 +164,55 @@ class Glance:
                 return self._api.get_image(id)
             except NotFoundException as error:
                 raise ImageNotFound(id) from error
+
+    def _create(self, upload: Upload) -> None:
+        described = {
+            "id": upload.id,
+            "name": upload.name,
+            "disk_format": upload.format,
+            "container_format": "bare",
+        }
+        inherited = {
+            key: value for key, value in upload.properties.items() if not _OF_ITS_BYTES.match(key)
+        }
+        with self._explained(f"image {upload.id} of Glance"):
+            response = self._api.post("/images", json=inherited | described)
+        if response.status_code != 201:
+            raise self._reading(upload.name).refusal(response.status_code)
+
+    def _fill(self, upload: Upload, progress: Progress) -> None:
+        what = f"image {upload.id} of Glance"
+        reading = self._reading(what)
+        headers = {
+            "Content-Type": "application/octet-stream",
+            "X-OpenStack-Image-Size": str(upload.size),  # some stores make room first
+        }
+        with self._explained(what), reading.explained(), upload.path.open("rb") as file:
+            response = self._api.put(
+                f"/images/{upload.id}/file",
+                data=_Watched(file, upload.size, progress),
+                headers=headers,
+                timeout=(self._access.patience.read_seconds, _STORING),
+                connect_retries=0,  # what was sent is not sent again
+                status_code_retries=0,
+            )
+        if response.status_code != 204:
+            raise reading.refusal(response.status_code)
+
+    def _delete(self, id: ImageId) -> None:
+        with self._explained(f"image {id} of Glance"):
+            self._api.delete_image(id, ignore_missing=True)
+
+    def _give_up(self, upload: Upload) -> None:
+        try:
+            self._delete(upload.id)  # the id is new: whatever bears it is what we sent
+        except MillpondError as error:
+            LOG.warning(
+                "image %s (%s), whose upload failed, may still be in Glance: %s",
+                upload.name,
+                upload.id,
+                error,
+            )
 
     def _measured(self, image: Image) -> Image:
         """With the size of its disk. Glance looks only into images whose container is bare, and
@@ -185,6 +271,35 @@ class Glance:
 
     def _explained(self, what: str) -> AbstractContextManager[None]:
         return cloud.explained(self._reading(what), "Glance")
+
+
+class _Watched:
+    """A file to send whose progress is told. Its length makes it one answer, without chunks: not
+    every server before Glance takes those."""
+
+    def __init__(self, file: BinaryIO, size: int, progress: Progress) -> None:
+        self._file = file
+        self._size = size
+        self._progress = progress
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[bytes]:
+        while piece := self.read(BLOCK):
+            yield piece
+
+    def read(self, count: int) -> bytes:
+        piece = self._file.read(max(count, BLOCK))
+        self._progress(len(piece))
+        return piece
+
+
+def _digest_of(upload: Upload, algorithm: str) -> str:
+    if algorithm == "sha512":
+        return upload.digest
+    with upload.path.open("rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
 
 
 def _first(length: int, chunks: Generator[bytes]) -> bytes:

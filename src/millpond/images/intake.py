@@ -93,7 +93,7 @@ class Intake(Catalogue):
     ) -> Image:
         self._refuse_taken(name)
         properties = self._with_ids(format, properties or {})
-        with self._arriving() as (id, part):
+        with self.arriving() as (id, part):
             image = _image(id, name, format, fill(part), properties)
             self._publish(image, part)
         LOG.info("added image %s (%s)", image.name, image.id)
@@ -122,7 +122,7 @@ class Intake(Catalogue):
         return target
 
     @contextmanager
-    def _arriving(self) -> Iterator[tuple[ImageId, Path]]:
+    def arriving(self) -> Iterator[tuple[ImageId, Path]]:
         """An id for a new image and a file to receive it in, whose lock shows that we live."""
         id = ImageId(str(uuid.uuid4()))
         part = self._incoming / id

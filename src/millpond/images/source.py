@@ -1,14 +1,16 @@
 """Where images come from, as everything behind it sees it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from millpond.errors import Ambiguous, ImageNotFound
+from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId
 from millpond.model.transfer import Digest
+from millpond.system.files import Progress
 
 
 class Proof(Protocol):
@@ -58,6 +60,37 @@ class SignatureCheck(Protocol):
     def proof_of(self, image: Image, auth: Any) -> Callable[[], Proof]:
         """Begins a proof, as often as the bytes begin. ``auth`` says who asks, as for Glance.
         Raises ImageRefused where the bytes need not be looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upload:
+    """An image that was made and inspected here, on its way to its source."""
+
+    id: ImageId
+    """What it will be known by. Its file bears the same, so that a process that dies leaves
+    word of what it had begun there."""
+    path: Path
+    name: str
+    format: ImageFormat
+    size: int
+    virtual_size: int
+    digest: str
+    """SHA-512, in hexadecimal."""
+    properties: Mapping[str, str]
+
+
+@runtime_checkable
+class TakesUploads(Protocol):
+    """A source that images which are made here go to."""
+
+    def upload(self, upload: Upload, progress: Progress) -> Image:
+        """A new image. What fails or is interrupted leaves none."""
+
+    def unfinished(self, id: ImageId) -> str | None:
+        """The name of an image whose upload was begun and not finished."""
+
+    def abandon(self, id: ImageId) -> None:
+        """Remove an image whose upload was not finished; one that is gone is no error."""
 
 
 class Library(ImageSource, Protocol):
