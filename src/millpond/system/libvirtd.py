@@ -97,11 +97,10 @@ MINIMUM_LIBVIRT = (9, 0, 0)
 MINIMUM_QEMU = (7, 2, 0)
 
 PATIENCE = 30.0
-"""Seconds that a host has to answer when it is first spoken to."""
-KEEPALIVE_SECONDS = 5
-KEEPALIVE_COUNT = 5
-"""A host in the network that has not answered so many questions, one each so many seconds, is
-taken to be gone: what waits for it ends within half a minute."""
+"""Seconds that a host has to answer, when it is first spoken to and later: one that does not is
+taken to be gone, and what waits for it ends."""
+_QUESTIONS = 6
+"""That is asked so many times in these seconds, but not more than once a second."""
 
 _ADVICE = (
     ("resolve", "check the host's name in connection_uri"),
@@ -117,6 +116,9 @@ _ADVICE = (
     ("refused", "start libvirtd there, and let it listen, or connect by qemu+ssh"),
 )
 """By words in what libvirt says of a host in the network."""
+_LOCAL_ADVICE = (
+    ("did not answer", "restart libvirtd ('systemctl restart libvirtd'); servers go on meanwhile"),
+)
 
 _POLL = 0.1
 
@@ -168,31 +170,36 @@ class Libvirtd:
         return True
 
     def close(self) -> None:
+        """A connection is closed when the last thread that uses it lets it go: closed under a
+        call, it would be freed under it, too."""
         with self._lock:
-            for connection, _ in self._open.values():
-                _close(connection)
             self._open.clear()
 
     def _connection(self, slow: bool) -> Connection:
+        """Without the lock while it waits: a host that does not answer holds nobody else."""
         with self._lock:
-            connection, used = self._open.get(slow, (None, 0.0))
-            now = time.monotonic()
-            if connection is None or (now - used > _ASK_AFTER and not _answers(connection)):
-                if connection is not None:
-                    LOG.debug("reconnecting to %s: the connection was lost", self.uri)
-                    _close(connection)
-                connection = self._connect()
-            self._open[slow] = (connection, now)
-            return connection
+            known, used = self._open.get(slow, (None, 0.0))
+        now = time.monotonic()
+        if known is not None and (now - used <= _ASK_AFTER or _answers(known)):
+            return self._keep(slow, known, instead_of=known)
+        if known is not None:
+            LOG.debug("reconnecting to %s: the connection was lost", self.uri)
+        return self._keep(slow, self._connect(), instead_of=known)
+
+    def _keep(self, slow: bool, connection: Connection, instead_of: Connection) -> Connection:
+        """Unless another thread has connected anew meanwhile: then that one's."""
+        with self._lock:
+            found, _ = self._open.get(slow, (None, 0.0))
+            chosen = connection if found in (None, instead_of) else found
+            self._open[slow] = (chosen, time.monotonic())
+        return chosen
 
     def _connect(self) -> Connection:
-        far = bool(urlsplit(self.uri).hostname)
-        if far:
-            _run_event_loop()  # before the connection is opened, or it keeps out of it
+        _run_event_loop()  # before the connection is opened, or it keeps out of it
+        every = max(1, int(self._patience) // _QUESTIONS)
         try:
             connection = self._opened()
-            if far:
-                connection.setKeepAlive(KEEPALIVE_SECONDS, KEEPALIVE_COUNT)
+            connection.setKeepAlive(every, max(1, int(self._patience) // every - 1))
             libvirt_version, qemu_version = connection.getLibVersion(), connection.getVersion()
         except libvirt.libvirtError as error:
             raise _unreachable(self.uri, _plain(error)) from error
@@ -212,7 +219,7 @@ class Libvirtd:
             raise _unreachable(self.uri, reason) from error
 
     def _ours(self, error: "libvirt.libvirtError", doing: str) -> MillpondError:
-        if error.get_error_domain() == libvirt.VIR_FROM_RPC:
+        if error.get_error_domain() == libvirt.VIR_FROM_RPC or "keepalive" in _plain(error):
             with self._lock:
                 self._open.clear()
             return ConnectionLost(self.uri, doing)
@@ -308,22 +315,25 @@ def _open(uri: str, answer: "Future[Connection]") -> None:
 
 @cache
 def _run_event_loop() -> None:
-    """Once in a process: without it libvirt does not ask whether a host is still there. Not for
-    this machine's own libvirtd, which tells when it ends; Nova has a loop of its own for that."""
+    """Once in a process: without it libvirt does not ask whether a host still answers. Nova has
+    one of its own; libvirt lets them take turns."""
     libvirt.virEventRegisterDefaultImpl()
 
     def run() -> None:
         while True:
-            libvirt.virEventRunDefaultImpl()
+            try:
+                libvirt.virEventRunDefaultImpl()
+            except libvirt.libvirtError as error:
+                LOG.debug("the event loop: %s", _plain(error))
+                time.sleep(_ASK_AFTER)
 
     threading.Thread(target=run, daemon=True).start()
 
 
 def _unreachable(uri: str, reason: str) -> HostUnreachable:
-    advised = next((advice for words, advice in _ADVICE if words in reason), "")
-    if advised and urlsplit(uri).hostname:
-        return HostUnreachable(uri, reason, advised)
-    return HostUnreachable(uri, reason)
+    advice = _ADVICE if urlsplit(uri).hostname else _LOCAL_ADVICE
+    advised = next((advised for words, advised in advice if words in reason), "")
+    return HostUnreachable(uri, reason, advised) if advised else HostUnreachable(uri, reason)
 
 
 def _answers(connection: Connection) -> bool:
@@ -331,13 +341,6 @@ def _answers(connection: Connection) -> bool:
         return bool(connection.isAlive() and connection.getLibVersion())
     except libvirt.libvirtError:
         return False
-
-
-def _close(connection: Connection) -> None:
-    try:
-        connection.close()
-    except libvirt.libvirtError as error:
-        LOG.debug("closing a connection: %s", error)
 
 
 def _plain(error: "libvirt.libvirtError") -> str:
