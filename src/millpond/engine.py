@@ -89,11 +89,13 @@ class Engine:
 
     @cached_property
     def libvirtd(self) -> Libvirtd:
-        return Libvirtd(self.settings.libvirt.connection_uri)
+        libvirt = self.settings.libvirt
+        return Libvirtd(libvirt.connection_uri, patience=libvirt.connection_timeout)
 
     @cached_property
     def pools(self) -> Pools:
-        return Pools(self.libvirtd, self.pool_plan, self._locks)
+        clearing = self.settings.libvirt.clearing
+        return Pools(self.libvirtd, self.pool_plan, self._locks, clearing)
 
     @cached_property
     def files(self) -> HostFiles:

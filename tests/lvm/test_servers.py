@@ -64,6 +64,36 @@ def test_a_disk_holds_nothing_of_the_one_that_was_there_before(mapped, volume_gr
     assert volume_group.volumes()[f"{made['id']}_disk"] == 32 * MiB
 
 
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ("", 0),
+        ("volume_clear_size = 4", 4 * MiB),
+        ("volume_clear = shred", 0),
+        ("volume_clear = none", 8 * MiB),
+    ],
+)
+def test_a_deleted_disk_is_wiped_as_volume_clear_says(mapped, volume_group, options, left):
+    """Who gets its extents next, behind our back, does not wipe them."""
+    made = create(mapped, "a", "raw", "--disk", "8M", "--no-start")
+    with open(volume_group.path(f"{made['id']}_disk"), "wb") as device:
+        device.write(b"SECRET!!" * (MiB))
+    mapped.configure(f"images_volume_group = {volume_group.name}\n{options}")
+    mapped.ok("server", "delete", "a")
+    with open(volume_group.create("next", 8 * MiB), "rb") as device:
+        content = device.read()
+    assert content.count(b"SECRET!!") in range(left // 8 - 1024, left // 8 + 1)
+    volume_group.clear()
+    mapped.ok("server", "list")
+
+
+def test_a_disk_that_was_removed_behind_libvirts_back_is_deleted(mapped, volume_group):
+    create(mapped, "a", "raw", "--no-start")
+    volume_group.clear()
+    mapped.ok("server", "delete", "a")
+    assert mapped.json("server", "list") == []
+
+
 def test_an_image_whose_content_looks_like_another_format_is_copied_as_what_it_is(
     millpond, volume_group, micro_guest, workdir
 ):

@@ -17,6 +17,7 @@ from millpond.errors import BadConfiguration, BadInput
 from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, ImageFormat
 from millpond.model.sizes import GiB, MiB
+from millpond.model.volume import Clearing, ClearMethod
 
 Write = Callable[..., Path]
 
@@ -83,6 +84,9 @@ images_type = lvm
 images_type_mapping = qcow2:qcow2,
     RAW : flat
 images_volume_group = vg0
+volume_clear = shred
+volume_clear_size = 64
+connection_timeout = 7
 [image_cache]
 max_bytes = 1.5G
 [compute]
@@ -101,6 +105,8 @@ report_converted_image_types = false
     assert settings.libvirt.connection_uri == "qemu+ssh://other/system"
     assert settings.libvirt.virt_type is VirtTypeOption.QEMU
     assert settings.libvirt.volume_group == "vg0"
+    assert settings.libvirt.clearing == Clearing(method=ClearMethod.SHRED, size=64 * MiB)
+    assert settings.libvirt.connection_timeout == 7
     assert settings.image_cache.max_bytes == 3 * GiB // 2
     assert settings.compute.image_type_exclude_list == {ImageFormat.VMDK, ImageFormat.VHDX}
     assert not settings.compute.report_converted_image_types

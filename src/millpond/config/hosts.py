@@ -29,6 +29,8 @@ from millpond.config.settings import (
 from millpond.errors import BadInput, BadOption
 from millpond.model.formats import Backend
 from millpond.model.names import checked_name
+from millpond.model.sizes import MiB
+from millpond.model.volume import Clearing, ClearMethod
 from millpond.scheduling.providers import Ratio
 
 _ENABLED = "enabled_hosts"
@@ -115,11 +117,13 @@ def _libvirt(reader: Reader) -> LibvirtSettings:
     selection = _selection(reader)
     settings = LibvirtSettings(
         connection_uri=reader.take(LIBVIRT, "connection_uri", parse_uri, ""),
+        connection_timeout=reader.take(LIBVIRT, "connection_timeout", int, 0),
         virt_type=reader.take(LIBVIRT, "virt_type", parse_virt_type, VirtTypeOption.AUTO),
         selection=selection,
         use_storage_pools=reader.take(LIBVIRT, "use_storage_pools", bool, True),
         pools=_pools(reader),
         volume_group=reader.take(LIBVIRT, "images_volume_group", parse_text, ""),
+        clearing=_clearing(reader),
         rbd=_rbd(reader, selection),
     )
     _check_backends(reader, settings)
@@ -132,6 +136,13 @@ def _selection(reader: Reader) -> Selection:
         mapping=reader.take(LIBVIRT, "images_type_mapping", parse_mapping, {}),
         use_cow_images=reader.take(DEFAULT, "use_cow_images", bool, True),
         force_raw_images=reader.take(DEFAULT, "force_raw_images", bool, True),
+    )
+
+
+def _clearing(reader: Reader) -> Clearing:
+    return Clearing(
+        method=reader.take(LIBVIRT, "volume_clear", ClearMethod, ClearMethod.ZERO),
+        size=reader.take(LIBVIRT, "volume_clear_size", int, 0) * MiB,
     )
 
 

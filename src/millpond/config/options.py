@@ -110,6 +110,12 @@ _LIBVIRT_OPTIONS = (
         default="",
         help="The libvirt host. Empty means qemu:///system.",
     ),
+    cfg.IntOpt(
+        "connection_timeout",
+        default=30,
+        min=1,
+        help="Seconds after which a libvirt host that does not answer is an error.",
+    ),
     cfg.StrOpt(
         "virt_type",
         default="auto",
@@ -140,6 +146,19 @@ _LIBVIRT_OPTIONS = (
         help="New disks are volumes of storage pools. Only under Nova can this be off.",
     ),
     cfg.StrOpt("images_volume_group", help="LVM volume group of the lvm backend."),
+    cfg.StrOpt(
+        "volume_clear",
+        default="zero",
+        choices=["zero", "shred", "none"],
+        help="How a volume of the lvm backend is wiped when it is deleted: overwritten with "
+        "zeros, three times with random bytes, or not at all.",
+    ),
+    cfg.IntOpt(
+        "volume_clear_size",
+        default=0,
+        min=0,
+        help="MiB from its beginning that are wiped; 0 means the whole volume.",
+    ),
     cfg.StrOpt("images_rbd_pool", help="Ceph pool of the rbd backend."),
     cfg.StrOpt(
         "images_rbd_ceph_conf",

@@ -12,6 +12,7 @@ from millpond.model.flavor import Flavor
 from millpond.model.formats import ImageFormat
 from millpond.model.signature import SignaturePolicy
 from millpond.model.transfer import Patience
+from millpond.model.volume import Clearing
 from millpond.scheduling.providers import Ratio
 from millpond.scheduling.weighers import Multipliers
 
@@ -42,6 +43,8 @@ class RbdSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibvirtSettings:
     connection_uri: str
+    connection_timeout: int
+    """Seconds."""
     virt_type: VirtTypeOption
     selection: Selection
     """images_type, images_type_mapping, use_cow_images and force_raw_images."""
@@ -49,6 +52,7 @@ class LibvirtSettings:
     pools: PoolSettings
     volume_group: str
     """Empty if the lvm backend is not configured."""
+    clearing: Clearing
     rbd: RbdSettings | None
 
 

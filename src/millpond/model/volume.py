@@ -1,6 +1,7 @@
 """Volumes of storage pools, and what pools can do."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from millpond.errors import Unsupported
 from millpond.model.formats import DiskFormat
@@ -85,6 +86,23 @@ class PoolCapabilities:
                 f"a copy of {source.pool}/{source.name}",
                 f"pool {pool} copies only its own volumes",
             )
+
+
+class ClearMethod(StrEnum):
+    """The values of Nova's volume_clear."""
+
+    ZERO = "zero"
+    SHRED = "shred"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clearing:
+    """How a volume is wiped that is deleted, where the next one would show what it held."""
+
+    method: ClearMethod = ClearMethod.ZERO
+    size: int = 0
+    """Of what is cleared from the beginning; 0 is the whole volume."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

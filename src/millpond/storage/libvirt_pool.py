@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from millpond.errors import (
 )
 from millpond.model.layer import CephAccess, RbdSource, Source, VolumeSource
 from millpond.model.sizes import format_size
-from millpond.model.volume import PoolUsage, Volume, VolumeSpec
+from millpond.model.volume import Clearing, ClearMethod, PoolUsage, Volume, VolumeSpec
 from millpond.storage.host_files import are_here
 from millpond.storage.pool import CAPABILITIES, PoolType
 from millpond.system import libvirtd, streams
@@ -45,6 +45,7 @@ _NO_SPACE = ("No space left", "insufficient free space")  # of the kernel, of LV
 _GONE_FROM_CEPH = "failed to open the RBD image"  # removed behind libvirt's back
 
 _READ_ONLY = "0444"
+_SHRED_PASSES = 3  # as many as Nova asks shred(1) for
 
 _COMPAT = {"qcow2": "1.1"}  # libvirt's own default is 0.10, the format of 2008 (trap 7)
 
@@ -60,6 +61,7 @@ class LibvirtPool:
         locks: Locks,
         type_: PoolType = PoolType.DIR,
         ceph: CephAccess | None = None,
+        clearing: Clearing | None = None,
     ) -> None:
         self.name = name
         self.path = path
@@ -67,6 +69,7 @@ class LibvirtPool:
         self.capabilities = CAPABILITIES[type_]
         self._host = host
         self._locks = locks
+        self._clearing = clearing or Clearing()
         self._fell = False
 
     @property
@@ -204,8 +207,20 @@ class LibvirtPool:
         return PoolUsage(capacity=capacity, allocation=allocation, available=available)
 
     def _delete(self, name: str) -> None:
+        if not self.capabilities.sparse:
+            self._clear(name)
         with self._calling(f"deleting volume {name}") as pool:
             pool.storageVolLookupByName(name).delete(0)
+
+    def _clear(self, name: str) -> None:
+        """Before it is deleted, and once more if that was interrupted: others who get its extents
+        may not wipe what they get. One that is gone behind libvirt's back is deleted as such."""
+        try:
+            with self._calling(f"wiping volume {name}", slow=True) as pool:
+                _overwrite(pool.storageVolLookupByName(name), self._clearing)
+        except LibvirtFailed as error:
+            if "No such file or directory" not in error.detail:
+                raise
 
     def _remove_file(self, name: str) -> None:
         """libvirt takes a file for a directory of ploop's if its bytes say so, be it that we made
@@ -354,12 +369,28 @@ def _is_busy(error: BaseException) -> bool:
     )
 
 
+def _overwrite(handle: Any, clearing: Clearing) -> None:
+    capacity = handle.info()[1]
+    end = min(clearing.size or capacity, capacity)
+    match clearing.method:
+        case ClearMethod.ZERO if end == capacity:
+            handle.wipe(0)
+        case ClearMethod.ZERO:
+            _write(handle, 0, end, bytes)
+        case ClearMethod.SHRED:
+            for _ in range(_SHRED_PASSES):
+                _write(handle, 0, end, os.urandom)
+
+
 def _wipe_behind(handle: Any, start: int, end: int) -> None:
     """Zeros from where the copied bytes end: what was there is another server's."""
-    if start >= end:
-        return
+    if start < end:
+        _write(handle, start, end, bytes)
+
+
+def _write(handle: Any, start: int, end: int, content: Callable[[int], bytes]) -> None:
     with open_stream(handle) as stream:
         handle.upload(stream, start, end - start, 0)
         for at in range(start, end, PIECE):
-            stream.send(bytes(min(PIECE, end - at)))
+            stream.send(content(min(PIECE, end - at)))
         stream.finish()

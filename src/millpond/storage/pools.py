@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from millpond.errors import LibvirtFailed, PoolNotFound, PoolOfAnotherType
 from millpond.model.layer import CephAccess
+from millpond.model.volume import Clearing
 from millpond.storage.ensure import PoolWanted, ensure_pool
 from millpond.storage.libvirt_pool import LibvirtPool
 from millpond.storage.pool import PoolType
@@ -68,8 +69,11 @@ class PoolPlan:
 
 
 class Pools:
-    def __init__(self, host: Libvirtd, plan: PoolPlan, locks: Locks) -> None:
+    def __init__(
+        self, host: Libvirtd, plan: PoolPlan, locks: Locks, clearing: Clearing | None = None
+    ) -> None:
         self.plan = plan
+        self._clearing = clearing
         self._host = host
         self._locks = locks
         self._known: dict[str, LibvirtPool] = {}
@@ -95,7 +99,9 @@ class Pools:
         if name not in self._known:
             wanted = self.plan.find(name)
             self._known[name] = (
-                ensure_pool(self._host, wanted, self._locks) if wanted else self.opened(name)
+                ensure_pool(self._host, wanted, self._locks, self._clearing)
+                if wanted
+                else self.opened(name)
             )
         return self._known[name]
 
@@ -111,7 +117,15 @@ class Pools:
         if xml.type not in tuple(PoolType):
             raise PoolOfAnotherType(name, xml.type, " or ".join(PoolType))
         type_ = PoolType(xml.type)
-        return LibvirtPool(self._host, name, xml.path or "", self._locks, type_, _ceph(xml))
+        return LibvirtPool(
+            self._host,
+            name,
+            xml.path or "",
+            self._locks,
+            type_,
+            _ceph(xml),
+            self._clearing,
+        )
 
 
 def _ceph(xml: PoolXml) -> CephAccess | None:
