@@ -577,6 +577,32 @@ class LibvirtFailed(HostProblem):
 
 
 @dataclass(eq=False)
+class GuestWritesFaster(HostProblem):
+    target: str
+    seconds: float
+    message = (
+        "what the guest wrote while disk {self.target} was copied is not in the disk yet: for "
+        "{self.seconds} s the guest has written as fast as that is written back"
+    )
+    hint = (
+        "nothing is lost, and writing back goes on; when the guest writes less, or is stopped, "
+        "'millpond doctor --mend' finishes it"
+    )
+
+
+@dataclass(eq=False)
+class OverlayUnclear(HostProblem):
+    volume: str
+    server: str
+    reason: str
+    message = (
+        "volume {self.volume!r} stays: whether QEMU still writes to it for server "
+        "{self.server!r} could not be found out: {self.reason}"
+    )
+    hint = "stop the server, then 'millpond doctor --mend' removes the volume"
+
+
+@dataclass(eq=False)
 class NotWrittenBack(HostProblem):
     target: str
     message = (

@@ -1,15 +1,28 @@
-"""A snapshot in a pool that keeps a moment by itself: the same verb, without an overlay."""
+"""How a disk is held for a snapshot: by its pool, or by an overlay that is written back."""
+
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import cycle
+from types import SimpleNamespace
 
 import pytest
 
 from millpond.compute import freezing
 from millpond.compute.host import Host
 from millpond.compute.snapshot import snapshotting
+from millpond.errors import (
+    GuestWritesFaster,
+    LibvirtFailed,
+    NeedsHostFiles,
+    OverlayUnclear,
+    StillNeeded,
+)
 from millpond.model.formats import Backend
 from millpond.records import journal
 from millpond.records.files import FileRecords
 from millpond.records.records import ServerJournal
 from millpond.system.locks import Locks
+from millpond.xml.domain import DiskXml, SourceXml
 from tests.unit.samples import server
 
 
@@ -78,3 +91,194 @@ def test_who_comes_after_a_crash_thaws_it(host, pool):
 def test_a_disk_that_goes_is_thawed_first(host, pool):
     freezing.forget(host, server().disks[0])
     assert pool.asked == ["thaw disk"]
+
+
+SERVER = server()
+OVERLAY = f"{SERVER.disks[0].volume}.snapshot"
+DETAILS = {"pool": "nova-disks-pool", "volume": OVERLAY, "state": "running"}
+
+
+class Volumes:
+    """The pool of the overlay and of the disk, in a directory."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.left = {OVERLAY, SERVER.disks[0].volume}
+
+    def named(self, _name):
+        return self
+
+    def find(self, name):
+        path = str(self.directory / name)
+        return SimpleNamespace(path=path) if name in self.left else None
+
+    get = find
+
+    def delete(self, name):
+        self.left.remove(name)
+
+
+class Machine:
+    """One domain, and QEMU's jobs on it; it writes down what is asked of it."""
+
+    def __init__(self, state, *, on_overlay, remaining=(), opened=()):
+        self.now = state
+        self.on_overlay = on_overlay
+        self.asked = []
+        self.job = None
+        self._remaining = iter(remaining)
+        self._opened = opened
+
+    def state(self, _id):
+        return self.now
+
+    def description(self, _id, *, defined=False):
+        file = OVERLAY if self.on_overlay else SERVER.disks[0].volume
+        ready = "yes" if self.job == "ready" else None
+        disk = DiskXml(
+            type="file",
+            source=SourceXml(file=f"/pool/{file}"),
+            target="vda",
+            job=self.job and "active-commit",
+            job_ready=ready,
+        )
+        active = "7" if self.now != "stopped" and not defined else None
+        return SimpleNamespace(id=active, disks=(disk,), disk=lambda _target: disk)
+
+    def mark(self, _id, _record):
+        """The domain's copy of the record."""
+
+    def is_stuck(self, _id):
+        return False
+
+    def start(self, _id, *, paused):
+        self.asked.append("start paused" if paused else "start")
+        self.now = "paused"
+
+    def power_off(self, _id):
+        self.asked.append("power off")
+        self.now = "stopped"
+
+    def wake(self, _id):
+        if self.now == "paused":
+            self.asked.append("wake")
+            self.now = "running"
+
+    @contextmanager
+    def holding_still(self, _id):
+        yield
+
+    unless_off = holding_still
+
+    def commit(self, *_words):
+        self.asked.append("commit")
+        self.job = "running"
+
+    def remaining(self, *_words):
+        left = next(self._remaining, 0)
+        self.job = "running" if left else "ready"
+        return left
+
+    def pivot(self, *_words):
+        self.asked.append("pivot")
+        self.job, self.on_overlay = None, False
+
+    def files(self, _id):
+        if self._opened is None:
+            raise LibvirtFailed("asking QEMU", 0, "it is not allowed")
+        return frozenset(self._opened)
+
+
+class Remote:
+    """Storage whose files are not here: only a running server can merge."""
+
+    def merge(self, disk, _overlay):
+        raise NeedsHostFiles("merging", "it is remote", disk.volume)
+
+
+@pytest.fixture
+def overlaid(host, tmp_path):
+    def make(machine, details=DETAILS, stalled=0.3):
+        joined = replace(
+            host,
+            domains=machine,
+            block_jobs=machine,
+            pools=Volumes(tmp_path),
+            backends={Backend.QCOW2: Remote()},
+        )
+        return freezing.ByOverlay(joined, details, stalled)
+
+    return make
+
+
+def test_a_guest_that_writes_as_fast_as_it_is_written_back_is_not_waited_for(overlaid):
+    machine = Machine("running", on_overlay=True, remaining=cycle([5000, 4000, 4500]))
+    way = overlaid(machine)
+    for lead_back in (way.thaw, way.restore):  # what undoes it, too
+        with pytest.raises(GuestWritesFaster, match="as fast as"):
+            lead_back(SERVER)
+    assert machine.asked == ["commit"]
+    assert machine.on_overlay
+
+
+def test_as_long_as_less_is_left_it_is_waited_for(overlaid):
+    machine = Machine("running", on_overlay=True, remaining=range(20, -1, -1))
+    overlaid(machine, stalled=0.2).thaw(SERVER)
+    assert machine.asked == ["commit", "pivot"]
+
+
+def test_a_server_that_went_off_is_off_again_after_it_was_started_to_merge(overlaid):
+    machine = Machine("stopped", on_overlay=True)
+    overlaid(machine).restore(SERVER)
+    assert machine.asked == ["start paused", "commit", "pivot", "power off"]
+
+
+@pytest.mark.parametrize("on_overlay", [True, False])
+def test_a_server_that_was_started_to_merge_by_a_process_that_died_is_not_woken(
+    overlaid, host, on_overlay
+):
+    """It ran when the snapshot began, and was off when it was to be merged."""
+    entered = ServerJournal(host.records, DETAILS).enter(SERVER, "snapshot", "thaw")
+
+    class Dying(Machine):
+        def commit(self, *_words):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        overlaid(Dying("stopped", on_overlay=True)).thaw(entered)
+    left = host.records.find(SERVER.id)
+    machine = Machine("paused", on_overlay=on_overlay)
+    overlaid(machine, left.operation.details).restore(left)
+    assert "wake" not in machine.asked
+    assert machine.now == "stopped"
+
+
+@pytest.mark.parametrize(("opened", "stays"), [((OVERLAY,), True), ((), False)])
+def test_of_an_overlay_that_libvirt_lost_track_of_qemu_is_asked(overlaid, tmp_path, opened, stays):
+    """Nobody here has the disk open: QEMU is on another host, or in another PID namespace."""
+    machine = Machine(
+        "running", on_overlay=False, opened=[str(tmp_path / each) for each in opened]
+    )
+    if stays:
+        with pytest.raises(StillNeeded):
+            overlaid(machine).tidy(SERVER)
+    else:
+        overlaid(machine).tidy(SERVER)
+
+
+def test_an_overlay_of_which_qemu_cannot_be_asked_stays(overlaid):
+    machine = Machine("running", on_overlay=False, opened=None)
+    with pytest.raises(OverlayUnclear, match="it is not allowed"):
+        overlaid(machine).tidy(SERVER)
+
+
+def test_where_qemu_is_seen_at_work_it_is_not_asked(overlaid, tmp_path):
+    machine = Machine("running", on_overlay=False, opened=None)
+    with open(tmp_path / SERVER.disks[0].volume, "wb"):
+        overlaid(machine).tidy(SERVER)
+        with open(tmp_path / OVERLAY, "wb"), pytest.raises(StillNeeded):
+            overlaid(machine).tidy(SERVER)
+
+
+def test_nobody_writes_to_the_overlay_of_a_server_that_is_off(overlaid):
+    overlaid(Machine("stopped", on_overlay=False, opened=None)).tidy(SERVER)

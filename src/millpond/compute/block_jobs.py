@@ -47,6 +47,18 @@ class BlockJobs:
         with self._running(id, f"pivoting {target}") as domain:
             domain.blockJobAbort(target, libvirtd.PIVOT)
 
+    def remaining(self, id: ServerId, target: str) -> int:
+        """Bytes that a block job still has to write; the guest may add to them."""
+        with self._running(id, f"asking for the job of {target}") as domain:
+            job = domain.blockJobInfo(target, 0)
+            return int(job["end"] - job["cur"]) if job else 0
+
+    def files(self, id: ServerId) -> frozenset[str]:
+        """All that QEMU has opened for the disks of a domain, told by QEMU: libvirt may have lost
+        track of a layer. libvirt marks a domain that was asked so as tainted."""
+        with self._running(id, "asking QEMU for the files") as domain:
+            return libvirtd.opened_files(domain)
+
     def mirror(self, id: ServerId, target: str, path: str, format: DiskFormat) -> None:
         """Begin to copy a disk, all its layers in one, into an empty image of its size. The domain
         stays as it is defined, and the copy ends with it, with stop_mirroring() or by itself."""

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -15,8 +16,11 @@ from millpond.compute.host import Host
 from millpond.compute.resize import disk_of
 from millpond.errors import (
     Busy,
+    GuestWritesFaster,
+    LibvirtFailed,
     NeedsHostFiles,
     NotWrittenBack,
+    OverlayUnclear,
     StillNeeded,
     VolumeExists,
     VolumeNotFound,
@@ -34,7 +38,11 @@ from millpond.xml.domain import BackingStoreXml, DiskXml, DomainXml, SourceXml
 
 ROOT = "disk"
 STILL = "still"
+MERGING = "merging"
+"""In the details: the domain that runs was started to merge, and its guest does nothing."""
 _POLL = 0.1
+_STALLED = 60
+"""Seconds in which what is to be written back has not become less: the guest writes as fast."""
 
 Details = Mapping[str, str]
 
@@ -131,11 +139,13 @@ class ByOverlay:
     """The server goes on in an overlay, which is written into the disk afterwards. The overlay's
     header names no backing file: what lies below it is said by the domain, and by us."""
 
-    def __init__(self, host: Host, details: Details) -> None:
+    def __init__(self, host: Host, details: Details, stalled: float = _STALLED) -> None:
         self._host = host
         self._pool = details["pool"]
         self._volume = details["volume"]
         self._ran = details["state"] == "running"
+        self._merging = MERGING in details
+        self._stalled = stalled
 
     def prepare(self, server: Server) -> None:
         size = self._host.block_jobs.size(server.id, disk_of(server, ROOT).target)
@@ -167,7 +177,7 @@ class ByOverlay:
         try:
             self.thaw(server)
         finally:
-            if self._ran:
+            if self._ran and not self._merging:
                 self._host.domains.wake(server.id)
 
     def tidy(self, server: Server) -> None:
@@ -177,16 +187,33 @@ class ByOverlay:
             if self._volume in _names(self._described(server, defined=defined)):
                 raise StillNeeded(self._volume, server.name)
         overlay = self._volumes().find(self._volume)
-        if overlay and files.is_open(Path(overlay.path)):  # libvirt may have lost track of it
+        if overlay and self._is_open(server, overlay.path):
             raise StillNeeded(self._volume, server.name)
         _delete(self._volumes(), self._volume)
 
+    def _is_open(self, server: Server, overlay: str) -> bool:
+        """libvirt may have lost track of it. Where we see the domain's QEMU have its disk open, we
+        would see that, too; on a remote host, and from another PID namespace, QEMU is asked."""
+        if files.is_open(Path(overlay)):
+            return True
+        if self._host.domains.state(server.id) not in ON:
+            return False
+        disk = disk_of(server, ROOT)
+        below = disk.path or self._host.pools.named(disk.pool).get(disk.volume).path
+        if files.is_open(Path(below)):
+            return False
+        try:
+            return overlay in self._host.block_jobs.files(server.id)
+        except LibvirtFailed as error:
+            raise OverlayUnclear(self._volume, server.name, error.detail) from error
+
     def _lead_back(self, server: Server) -> None:
-        begun = woken = False
+        begun = False
+        waiting = _Waiting(self._stalled)
         while found := self._standing(server):
             running, top = found
             if not running:
-                woken = self._is_woken_to_merge(server, top)
+                self._merge(server, top)
             elif top.job is None:
                 if begun:
                     raise NotWrittenBack(top.target)
@@ -197,8 +224,8 @@ class ByOverlay:
             elif top.job_ready == "yes":
                 self._pivot(server, top)
             else:
-                time.sleep(_POLL)
-        if woken:
+                waiting.look(self._host.block_jobs.remaining(server.id, top.target), top.target)
+        if self._merging and self._host.domains.state(server.id) == "paused":
             self._host.domains.power_off(server.id)
 
     def _standing(self, server: Server) -> tuple[bool, DiskXml] | None:
@@ -220,18 +247,26 @@ class ByOverlay:
         with domains.unless_off(server.id), domains.holding_still(server.id):
             self._host.block_jobs.pivot(server.id, top.target)
 
-    def _is_woken_to_merge(self, server: Server, top: DiskXml) -> bool:
-        """Libvirt merges only disks of a domain that runs: paused from its very beginning, its
-        guest does nothing."""
+    def _merge(self, server: Server, top: DiskXml) -> None:
+        """Of a server that is off. Libvirt merges only disks of a domain that runs: paused from
+        its very beginning, its guest does nothing. That is written down first: who comes after a
+        process that died must not let the guest go on."""
         disk = disk_of(server, ROOT)
         overlay = Layer(source=FileSource(path=_path(top)), format=DiskFormat.QCOW2)
         try:
             self._host.storage_of(disk).merge(disk, overlay)
         except NeedsHostFiles:
+            self._note_merging(server)
             self._host.domains.start(server.id, paused=True)
-            return True
-        spawn.define(self._host, server)
-        return False
+        else:
+            spawn.define(self._host, server)
+
+    def _note_merging(self, server: Server) -> None:
+        self._merging = True
+        if server.operation:
+            details = {**server.operation.details, MERGING: "yes"}
+            noted = replace(server, operation=replace(server.operation, details=details))
+            self._host.records.put(noted)
 
     def _described(self, server: Server, *, defined: bool = False) -> DomainXml:
         if found := self._host.domains.description(server.id, defined=defined):
@@ -243,6 +278,23 @@ class ByOverlay:
 
     def _volumes(self) -> Pool:
         return self._host.pools.named(self._pool)
+
+
+class _Waiting:
+    """For a block job, as long as there is less and less to do."""
+
+    def __init__(self, stalled: float) -> None:
+        self._stalled = stalled
+        self._least: int | None = None
+        self._since = time.monotonic()
+
+    def look(self, remaining: int, target: str) -> None:
+        now = time.monotonic()
+        if self._least is None or remaining < self._least:
+            self._least, self._since = remaining, now
+        elif now - self._since > self._stalled:
+            raise GuestWritesFaster(target, self._stalled)
+        time.sleep(_POLL)
 
 
 def _delete(pool: Pool, volume: str) -> None:

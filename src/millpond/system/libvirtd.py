@@ -1,5 +1,6 @@
 """The one module that imports libvirt, and the one place where its errors become ours."""
 
+import json
 import logging
 import threading
 import time
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import libvirt
+import libvirt_qemu
 
 from millpond.errors import (
     CephUnreachable,
@@ -273,6 +275,14 @@ def validated_volume(create: Callable[[int], T]) -> T:
         if "unsupported flags" not in str(error):
             raise
     return create(0)
+
+
+def opened_files(domain: Any) -> frozenset[str]:
+    """Of a running domain's disks, by QEMU's own word."""
+    answer = libvirt_qemu.qemuMonitorCommand(
+        domain, json.dumps({"execute": "query-named-block-nodes", "arguments": {"flat": True}}), 0
+    )
+    return frozenset(each["file"] for each in json.loads(answer)["return"])
 
 
 def start_pool(pool: Any) -> None:
