@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -51,3 +52,15 @@ def test_a_program_ends_with_whoever_started_it():
     starter.kill()
     starter.wait()
     wait_for(lambda: name_of(program) is None, 30)
+
+
+def test_what_a_program_prints_is_told_when_it_prints_it():
+    """A bar's lines end in a carriage return."""
+    told = []
+    began = time.monotonic()
+    run(
+        ["sh", "-c", r"printf ' (1.00/100%%)\r (2.00/100%%)\r'; sleep 1; printf 'done\n'"],
+        watch=lambda line: told.append((line, time.monotonic() - began)),
+    )
+    assert [line for line, _ in told] == ["(1.00/100%)", "(2.00/100%)", "done"]
+    assert told[0][1] < 1 <= told[-1][1]

@@ -11,6 +11,7 @@ from millpond.model.names import ServerId
 from millpond.model.server import Content, Disk, TemplateRef
 from millpond.model.template import Template
 from millpond.storage.pool import Pool
+from millpond.system.files import Progress, silent
 
 
 class PoolsOf(Protocol):
@@ -61,10 +62,18 @@ class ImageBackend(Protocol):
         """Before a server starts on it: put right what a crash may have left."""
         ...
 
-    def extract(self, disk: Disk, target: Path, format: DiskFormat, *, compress: bool) -> None:
-        """What the disk holds, as one image in a new file. Nobody writes to it: the server is
-        off, or goes on in an overlay. A backend that freezes itself tells what the disk held when
-        it was frozen, and callers freeze it first."""
+    def extract(
+        self,
+        disk: Disk,
+        target: Path,
+        format: DiskFormat,
+        *,
+        compress: bool,
+        progress: Progress = silent,
+    ) -> None:
+        """What the disk holds, as one image in a new file; told of as many bytes as it has.
+        Nobody writes to it: the server is off, or goes on in an overlay. A backend that freezes
+        itself tells what the disk held when it was frozen, and callers freeze it first."""
         ...
 
     def extracts_beside(self, disk: Disk) -> bool:

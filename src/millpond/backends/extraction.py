@@ -12,6 +12,8 @@ from millpond.model.volume import Volume, VolumeSpec
 from millpond.storage.pool import Pool
 from millpond.storage.transfer import download
 from millpond.system import files, qemu_img
+from millpond.system.files import Progress, silent
+from millpond.system.qemu_img import Told
 
 
 def is_beside(disk: Disk) -> bool:
@@ -20,17 +22,29 @@ def is_beside(disk: Disk) -> bool:
     return disk.format is not DiskFormat.RAW
 
 
-def extract(pool: Pool, disk: Disk, target: Path, format: DiskFormat, *, compress: bool) -> None:
+def extract(
+    pool: Pool,
+    disk: Disk,
+    target: Path,
+    format: DiskFormat,
+    *,
+    compress: bool,
+    progress: Progress = silent,
+) -> None:
+    """Half of the way, if what is fetched is converted here."""
     volume = _whole(pool, disk) if is_beside(disk) else pool.get(disk.volume)
     if disk.format is format and not compress:
-        download(pool, volume.name, target)
+        told = files.scaled(progress, volume.length, disk.size)
+        download(pool, volume.name, target, told)
         return
+    half = disk.size // 2
     fetched = target.with_name(f"{target.name}.volume")
     files.remove(fetched)
     try:
-        download(pool, volume.name, fetched)
+        download(pool, volume.name, fetched, files.scaled(progress, volume.length, half))
         layer = Layer(source=FileSource(path=str(fetched)), format=disk.format)
-        qemu_img.extract([layer], target, format, compress=compress)
+        rest = Told(progress=progress, total=disk.size - half)
+        qemu_img.extract([layer], target, format, compress=compress, told=rest)
     finally:
         files.remove(fetched)
 

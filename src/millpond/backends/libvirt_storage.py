@@ -22,6 +22,8 @@ from millpond.model.volume import Backing, Volume, VolumeSpec
 from millpond.storage import host_files
 from millpond.storage.pool import Pool
 from millpond.system import files, qemu_img
+from millpond.system.files import Progress, silent
+from millpond.system.qemu_img import Told
 
 LOG = logging.getLogger(__name__)
 
@@ -116,11 +118,20 @@ class LibvirtStorage:
         volume = Layer(source=base, format=disk.template.format)
         return top, self._linked(disk.template.volume) or volume
 
-    def extract(self, disk: Disk, target: Path, format: DiskFormat, *, compress: bool) -> None:
+    def extract(
+        self,
+        disk: Disk,
+        target: Path,
+        format: DiskFormat,
+        *,
+        compress: bool,
+        progress: Progress = silent,
+    ) -> None:
         """By qemu-img with every layer stated: createXMLFrom would take a raw disk for what its
         first bytes say, and a guest writes those (trap 2)."""
         if self._is_here(disk):
-            qemu_img.extract(self._layers(disk), target, format, compress=compress)
+            told = Told(progress=progress, total=disk.size)
+            qemu_img.extract(self._layers(disk), target, format, compress=compress, told=told)
             return
         pool = self._pools.named(disk.pool)
         if disk.overlay and disk.template and self._linked(disk.template.volume):
@@ -128,7 +139,7 @@ class LibvirtStorage:
             reason = "libvirt does not know what its template is linked to"
             raise NeedsHostFiles(f"a snapshot of {disk.role}", reason, path)
         try:
-            extraction.extract(pool, disk, target, format, compress=compress)
+            extraction.extract(pool, disk, target, format, compress=compress, progress=progress)
         finally:
             extraction.tidy(pool, disk)
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -22,26 +21,34 @@ from millpond.system.files import silent
 
 
 @contextmanager
-def steps(description: str) -> Iterator[Watch]:
-    """A line on standard error for the block; what it yields is told of each step."""
-    description = escape(printable(description))
-    if not sys.stderr.isatty():
-        yield unwatched
-        return
-    with Console(stderr=True).status(description) as line:
+def steps(description: str, total: Callable[[], int | None]) -> Iterator[tuple[Watch, Report]]:
+    """A bar for an operation of several steps: the watch names the step, and the report is told
+    of the bytes of the one that copies."""
+    with _bar() as bar:
+        if bar is None:
+            yield unwatched, silent
+            return
+        task = bar.add_task(printable(description), total=total())
 
         def watch(_verb: str, step: str, _moment: Moment) -> None:
-            line.update(f"{description}: {step}")
+            bar.update(task, description=f"{printable(description)}: {step}")
 
-        yield watch
+        yield watch, lambda count: bar.update(task, advance=count, total=total())
 
 
 @contextmanager
 def transfer(description: str, total: Callable[[], int | None]) -> Iterator[Report]:
-    """A bar on standard error for the block; what it yields is told of each piece done. How much
-    it is all together may turn out with the first one."""
+    """A bar for the block; what it yields is told of each piece done. How much it is all together
+    may turn out with the first one."""
+    with steps(description, total) as (_, report):
+        yield report
+
+
+@contextmanager
+def _bar() -> Iterator[Progress | None]:
+    """On standard error; None where that is no terminal."""
     if not sys.stderr.isatty():
-        yield silent
+        yield None
         return
     columns = (
         TextColumn("{task.description}", markup=False),  # a file may be named like markup
@@ -51,5 +58,4 @@ def transfer(description: str, total: Callable[[], int | None]) -> Iterator[Repo
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(printable(description), total=total())
-        yield lambda count: bar.update(task, advance=count, total=total())
+        yield bar

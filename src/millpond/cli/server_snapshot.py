@@ -1,6 +1,8 @@
 """millpond server snapshot: apart from its siblings, because it loads the inspection of images."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -10,6 +12,7 @@ from millpond.cli.progress import steps, transfer
 from millpond.cli.server import Json, Name, app
 from millpond.compute.snapshot import FORMATS, SnapshotRequest, extract
 from millpond.compute.snapshot import snapshot as make_snapshot
+from millpond.engine import Engine
 from millpond.errors import BadOption, ImageNotActive, ImageNotFound, ImageRefused
 from millpond.fleet import Fleet
 from millpond.images.intake import Intake
@@ -19,6 +22,7 @@ from millpond.model.image import Image
 from millpond.model.names import checked_name
 from millpond.model.server import Server
 from millpond.model.sizes import format_size
+from millpond.system.files import Progress
 
 
 @app.command()
@@ -39,14 +43,26 @@ def snapshot(
         directory, source = uploads
         image = _uploaded(ctx, server, request, Intake(directory), source)
     else:
-        with steps(f"snapshot of {server}") as watch:
-            fleet = Fleet.load(ctx.obj.config_files, watch)
-            engine, found = fleet.find(server)
-            image = make_snapshot(engine.host, Intake(fleet.images_directory), found, request)
+        with _shown(ctx, server) as (fleet, engine, found, progress):
+            intake = Intake(fleet.images_directory)
+            told = replace(request, progress=progress)
+            image = make_snapshot(engine.host, intake, found, told)
     if json:
         print(as_json(image))
         return
     details([("Image", image.name), ("Id", image.id), ("Size", format_size(image.size))])
+
+
+@contextmanager
+def _shown(ctx: typer.Context, name: str) -> Iterator[tuple[Fleet, Engine, Server, Progress]]:
+    """The server, and whom to tell of the bytes that are copied."""
+    sizes: list[int] = []  # known when the server is found
+    shown = steps(f"snapshot of {name}", lambda: next(iter(sizes), None))
+    with shown as (watch, progress):
+        fleet = Fleet.load(ctx.obj.config_files, watch)
+        engine, found = fleet.find(name)
+        sizes.append(found.disks[0].size)
+        yield fleet, engine, found, progress
 
 
 def _uploaded(
@@ -55,10 +71,8 @@ def _uploaded(
     """The server is free again while its image is on its way."""
     name = checked_name("an image", request.name)
     with intake.arriving() as (id, part):
-        with steps(f"snapshot of {server}") as watch:
-            fleet = Fleet.load(ctx.obj.config_files, watch)
-            engine, found = fleet.find(server)
-            made = extract(engine.host, found, request, part)
+        with _shown(ctx, server) as (fleet, engine, found, progress):
+            made = extract(engine.host, found, replace(request, progress=progress), part)
         upload = Upload(
             id=id,
             path=part,
@@ -69,8 +83,8 @@ def _uploaded(
             digest=made.digest,
             properties=_properties(fleet, found),
         )
-        with transfer(f"uploading {name}", lambda: made.size) as progress:
-            return source.upload(upload, progress)
+        with transfer(f"uploading {name}", lambda: made.size) as sent:
+            return source.upload(upload, sent)
 
 
 def _properties(fleet: Fleet, server: Server) -> Mapping[str, str]:

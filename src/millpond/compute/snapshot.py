@@ -20,6 +20,7 @@ from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed, nothing
 from millpond.records.records import ServerJournal, settled
 from millpond.system import files
+from millpond.system.files import Progress, silent
 
 LOG = logging.getLogger(__name__)
 
@@ -31,6 +32,8 @@ class SnapshotRequest:
     name: str
     format: ImageFormat = ImageFormat.QCOW2
     compress: bool = False
+    progress: Progress = silent
+    """Told of the bytes of the disk as they are copied."""
 
 
 def snapshot(host: Host, intake: Intake, server: Server, request: SnapshotRequest) -> Image:
@@ -77,7 +80,7 @@ def _copy(host: Host, server: Server, request: SnapshotRequest, target: Path) ->
 
     def extract(_server: Server) -> None:
         backend, format = host.storage_of(disk), request.format.content
-        backend.extract(disk, target, format, compress=request.compress)
+        backend.extract(disk, target, format, compress=request.compress, progress=request.progress)
 
     details = details_of(host, server)
     if details is None:

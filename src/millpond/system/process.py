@@ -4,7 +4,9 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,32 +43,64 @@ class Handed:
     """Only for a tool that reaches its bytes by the network itself."""
 
 
+Watch = Callable[[str], None]
+"""Told each line that a program prints, when it prints it; a bar's ends in a carriage return."""
+
 QUICK = Limits()
 CONVERSION = Limits(seconds=6 * 3600, cpu_seconds=4 * 3600, memory=2 * GiB)
 
 
-def run(words: list[str], limits: Limits = QUICK, handed: Handed | None = None) -> str:
+def run(
+    words: list[str],
+    limits: Limits = QUICK,
+    handed: Handed | None = None,
+    watch: Watch | None = None,
+) -> str:
     """Run a program to its end and return what it printed, or raise what went wrong. With
     ``handed`` it is confined to that: an unprivileged user, no other files, no other process."""
     LOG.debug("running %s", words)
     try:
-        done = subprocess.run(
-            [*(_limiter(limits) if handed is None else _confiner(limits, handed)), *words],
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            errors="replace",
-            timeout=limits.seconds,
-            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"},
-            check=False,
-        )
+        with _watched(watch) as output:
+            done = subprocess.run(
+                [*(_limiter(limits) if handed is None else _confiner(limits, handed)), *words],
+                stdout=output,
+                stderr=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                errors="replace",
+                timeout=limits.seconds,
+                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"},
+                check=False,
+            )
     except FileNotFoundError as error:
         raise ToolFailed("setpriv", "it is not installed (package util-linux)") from error
     except subprocess.TimeoutExpired as error:
         raise ToolFailed(words[0], f"it was stopped after {limits.seconds} s") from error
     if done.returncode:
         raise ToolFailed(words[0], _reason(done.returncode, done.stderr), done.returncode)
-    return done.stdout
+    return done.stdout or ""
+
+
+@contextmanager
+def _watched(watch: Watch | None) -> Iterator[int]:
+    """Where a program prints to, for the block."""
+    if watch is None:
+        yield subprocess.PIPE
+        return
+    reading, writing = os.pipe()
+    reader = threading.Thread(target=_tell, args=(reading, watch))
+    reader.start()
+    try:
+        yield writing
+    finally:
+        os.close(writing)
+        reader.join()
+
+
+def _tell(reading: int, watch: Watch) -> None:
+    with open(reading, errors="replace", newline=None) as lines:  # a carriage return ends one, too
+        for line in lines:
+            watch(line.strip())
 
 
 def _limiter(limits: Limits) -> list[str]:

@@ -1,20 +1,24 @@
 """One function per verb of qemu-img: stated formats in, values out, limits always."""
 
 import errno
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millpond.errors import ToolFailed, Unsupported
 from millpond.model.formats import DiskFormat
 from millpond.model.layer import FileSource, IscsiSource, Layer, RbdSource, Source, VolumeSource
 from millpond.system import ceph_conf
-from millpond.system.process import CONVERSION, Handed, run
+from millpond.system.files import Progress, silent
+from millpond.system.process import CONVERSION, Handed, Watch, run
 
 _BLOCK = 64 * 1024
 
 _CONVERT = ["qemu-img", "convert", "-t", "writeback"]
 """With its usual cache mode, unsafe, it would not flush what it wrote when it ends."""
+
+_PERCENT = re.compile(r"\((\d+\.\d+)/100%\)")
 
 _OPTIONS = {DiskFormat.QCOW2: ["-o", "compat=1.1"]}
 
@@ -25,12 +29,38 @@ _TAKES_NO_MORE = {DiskFormat.PLOOP: {"prealloc-mode": "truncate"}}
 _STAYS_LOCKED = (DiskFormat.PLOOP,)
 
 
-def convert(source: Path, source_format: DiskFormat, target: Path, format: DiskFormat) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """Whom to tell of how many bytes, in all, while qemu-img works."""
+
+    progress: Progress = silent
+    total: int = 0
+
+    def watch(self) -> Watch:
+        """Takes what qemu-img prints with -p: ``(12.50/100%)``."""
+        done = 0
+
+        def watch(line: str) -> None:
+            nonlocal done
+            if found := _PERCENT.fullmatch(line):
+                before, done = done, int(self.total * float(found[1]) / 100)
+                self.progress(done - before)
+
+        return watch
+
+
+def convert(
+    source: Path,
+    source_format: DiskFormat,
+    target: Path,
+    format: DiskFormat,
+    told: Told | None = None,
+) -> None:
     """A copy in another format. Only for bytes that passed inspection: qemu-img opens them."""
     words = [*_CONVERT, "-f", source_format.qemu, "-O", format.qemu]
     words += [*_OPTIONS.get(format, []), str(source), str(target)]
     target.touch()
-    _run(words, Handed(reads=[source], writes=[target]))
+    _run(words, Handed(reads=[source], writes=[target]), told)
 
 
 def create(path: Path, format: DiskFormat, size: int) -> None:
@@ -74,7 +104,14 @@ def resize(layers: Sequence[Layer], size: int) -> None:
     _run(words, _handed(layers[1:], layers[:1]))
 
 
-def extract(layers: Sequence[Layer], target: Path, format: DiskFormat, *, compress: bool) -> None:
+def extract(
+    layers: Sequence[Layer],
+    target: Path,
+    format: DiskFormat,
+    *,
+    compress: bool,
+    told: Told | None = None,
+) -> None:
     """What a disk shows, as one image. Every layer is stated, the top first: nothing that is
     written in a header is followed."""
     words = [*_CONVERT, "--image-opts", "-O", format.qemu, *_OPTIONS.get(format, [])]
@@ -82,7 +119,8 @@ def extract(layers: Sequence[Layer], target: Path, format: DiskFormat, *, compre
     words += ["-U"] if any(layer.format in _STAYS_LOCKED for layer in layers) else []
     target.touch()
     handed = _handed(layers)
-    _run([*words, _stated(_options(layers)), str(target)], replace(handed, writes=[target]))
+    words += [_stated(_options(layers)), str(target)]
+    _run(words, replace(handed, writes=[target]), told)
 
 
 def read(layer: Layer, offset: int, length: int, target: Path) -> bytes:
@@ -169,9 +207,12 @@ def _paths(layers: Sequence[Layer]) -> list[Path]:
     return [Path(each.source.path) for each in layers if isinstance(each.source, FileSource)]
 
 
-def _run(words: list[str], handed: Handed) -> None:
+def _run(words: list[str], handed: Handed, told: Told | None = None) -> None:
+    """``told`` is for a conversion, whose words come after its verb."""
+    if told:
+        words = [*words[:2], "-p", *words[2:]]
     try:
-        run(words, CONVERSION, handed)
+        run(words, CONVERSION, handed, told.watch() if told else None)
     except ToolFailed as error:
         if "No space left" in error.reason:
             raise OSError(errno.ENOSPC, error.reason) from error

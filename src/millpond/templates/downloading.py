@@ -19,6 +19,7 @@ from millpond.model.template import Prepared, Template
 from millpond.records.journal import Step, Verb
 from millpond.system import files, qemu_img
 from millpond.system.files import Progress, silent
+from millpond.system.qemu_img import Told
 from millpond.templates.adoption import adopt
 from millpond.templates.handler import BaseTemplateImagehandler, Workshop
 from millpond.templates.publication import Publication
@@ -132,9 +133,10 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
         return None if wanted.replaces else self._images.local_file(wanted.image)
 
     def _downloaded(self, wanted: ImagePreparation, part: Path) -> ImagePreparation:
-        """Half of the way, if the bytes go on to another machine."""
+        """Half of the way, if the bytes are converted or go on to another machine."""
         image = wanted.image
-        told = image.size // 2 if self._store.shelf.uploads else image.size
+        goes_on = wanted.converts or self._store.shelf.uploads
+        told = image.size // 2 if goes_on else image.size
         progress = files.scaled(wanted.progress, image.size, told)
         received = receive(self._images.open(image), part, image.format, image.name, progress)
         refuse_larger_disk(image, received.virtual_size)
@@ -148,13 +150,15 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
         source = self._trusted_file(wanted) or self._publication.part(wanted)
         target = self._publication.part(wanted).with_name("converted")
         target.unlink(missing_ok=True)  # an orphan of a killed process may still write to that one
+        rest = wanted.image.size - wanted.told
+        told = Told(
+            progress=wanted.progress, total=rest // 2 if self._store.shelf.uploads else rest
+        )
         with self._space(wanted.image.virtual_size):
-            qemu_img.convert(source, wanted.image.format.content, target, wanted.format)
+            qemu_img.convert(source, wanted.image.format.content, target, wanted.format, told)
         _verify(target, wanted)
         os.replace(target, self._publication.part(wanted))
-        if not (wanted.told or self._store.shelf.uploads):
-            wanted.progress(wanted.image.size)
-        return replace(wanted, prepared=Prepared.CONVERSION)
+        return replace(wanted, prepared=Prepared.CONVERSION, told=wanted.told + told.total)
 
     def _space(self, needed: int) -> AbstractContextManager[None]:
         """In the cache's own file system, or in the state directory's."""

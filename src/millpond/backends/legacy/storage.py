@@ -21,6 +21,8 @@ from millpond.model.layer import Chain, FileSource, Layer
 from millpond.model.server import Disk
 from millpond.model.template import Template
 from millpond.system import files, qcow2, qemu_img
+from millpond.system.files import Progress, silent
+from millpond.system.qemu_img import Told
 
 LOG = logging.getLogger(__name__)
 
@@ -59,8 +61,17 @@ class LegacyStorage:
         if self.exists(disk) and own_format.close(_opened(disk), disk.format):
             LOG.info("mended %s, which a crash had left open", disk.path)
 
-    def extract(self, disk: Disk, target: Path, format: DiskFormat, *, compress: bool) -> None:
-        qemu_img.extract(self.chain(disk), target, format, compress=compress)
+    def extract(
+        self,
+        disk: Disk,
+        target: Path,
+        format: DiskFormat,
+        *,
+        compress: bool,
+        progress: Progress = silent,
+    ) -> None:
+        told = Told(progress=progress, total=disk.size)
+        qemu_img.extract(self.chain(disk), target, format, compress=compress, told=told)
 
     def extracts_beside(self, _disk: Disk) -> bool:
         return False
