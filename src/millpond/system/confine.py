@@ -2,7 +2,7 @@
 
 system/process.py starts a Python of its own with ``main(["FACT=VALUE", …, "--", "TOOL", …])`` for
 every call. This imports few modules and none of ours: it has about ten milliseconds. What is done
-and why is in docs/decisions/0018-confined-tools.md.
+and why is in docs/decisions/0019-confined-tools.md.
 """
 
 import ctypes
