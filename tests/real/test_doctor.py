@@ -454,8 +454,9 @@ def test_an_interrupted_preparation_of_a_template(millpond, server, micro_guest,
     assert [each[:2] for each in before] == [("operations", "problem"), ("templates", "warning")]
     assert len(list(millpond.bases.iterdir())) == 2
     assert worries(millpond, mend=True) == []
-    listed = json.loads(millpond.ok("cache", "list", "--json"))
-    assert {each["volume"] for each in listed} == {each.name for each in millpond.bases.iterdir()}
+    found = json.loads(millpond.ok("cache", "list", "--json"))["templates"]
+    listed = {each["template"]["volume"] for each in found}
+    assert listed == {each.name for each in millpond.bases.iterdir()}
     assert len(listed) == 2  # its bytes were complete: it became a template
 
 
