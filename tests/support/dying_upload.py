@@ -1,0 +1,36 @@
+"""A program that dies by SIGKILL in the middle of uploading an image."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from millpond.fleet import Fleet
+from millpond.images.intake import Intake
+from millpond.images.receive import receive_file
+from millpond.images.source import Upload
+from millpond.model.formats import ImageFormat
+from millpond.system.files import silent
+
+
+def die(config: str, content: str) -> None:
+    uploads = Fleet.load([Path(config)]).uploads
+    assert uploads
+    directory, source = uploads
+    with Intake(directory).arriving() as (id, part):
+        found = receive_file(Path(content), part, ImageFormat.RAW, "half", silent)
+        upload = Upload(
+            id=id,
+            path=part,
+            name="half",
+            format=ImageFormat.RAW,
+            size=found.size,
+            virtual_size=found.virtual_size,
+            digest=found.digest,
+            properties={},
+        )
+        source.upload(upload, lambda _count: os.kill(os.getpid(), signal.SIGKILL))
+
+
+if __name__ == "__main__":
+    die(*sys.argv[1:])
