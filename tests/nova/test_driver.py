@@ -272,3 +272,28 @@ def test_what_glance_did_not_look_into_boots_and_comes_back(
         user.await_console(server, "BOOTS 0002")
     finally:
         millpond_driver.start()
+
+
+@pytest.mark.full
+def test_an_unshelving_that_fails_leaves_nothing_on_the_host(
+    cloud: Cloud,
+    user: CloudUser,
+    offer: Offer,
+    millpond_driver: Deployment,
+    hypervisor: PrivateLibvirtd,
+) -> None:
+    server = user.create(offer.images["qcow2"], offer.flavor_with_all_disks)
+    user.await_console(server, "BOOTS 0001")
+    user.shelve(server)
+    (shelved,) = cloud.glance.api.images(name="pike-shelved")
+    content = cloud.glance.files / shelved.id
+    whole = content.read_bytes()
+    content.write_bytes(whole[:-1] + b"X")
+    user.begin_to_unshelve(server)
+    user.await_end_of(server, "unshelve")
+    user.wait(server, "SHELVED_OFFLOADED")
+    assert not (millpond_driver.instances / server.id).exists()
+    assert not {each for each in volumes(hypervisor) if each.startswith(server.id)}
+    content.write_bytes(whole)
+    user.unshelve(server)
+    user.await_console(server, "BOOTS 0002")
