@@ -1,6 +1,7 @@
 """What our driver does not do yet is refused, in words, and nothing happens to the server."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ def other_host(
 ) -> Iterator[Deployment]:
     """A second one, to which Nova schedules nothing by itself."""
     with PrivateLibvirtd(session_directory / "nova-other", name="dam") as libvirtd:
+        cloud.offer_volumes(libvirtd)
         deployment = Deployment(cloud, MILLPOND, cloud.compute_beside(libvirtd))
         deployment.compute.directory.mkdir()
         deployment.start()
@@ -88,9 +90,8 @@ def test_one_that_boots_from_a_volume_is_evacuated(
     user.await_console(server, "READY")
     cloud.offer_host(other_host.compute)
     try:
-        _evacuate(cloud, user, server, other_host.compute.host)
-        user.await_console(server, "BOOTS 0002")
-        _come_back(cloud, user, millpond_driver)
+        with _evacuated(cloud, user, server, other_host.compute.host, millpond_driver):
+            user.await_console(server, "BOOTS 0002")
         assert not _has_domain(hypervisor, server)
         user.delete(server)
     finally:
@@ -110,10 +111,9 @@ def test_an_evacuated_server_runs_once(
     stock = Deployment(cloud, NOVA, other_host.compute)
     stock.start()
     try:
-        _evacuate(cloud, user, server, target)
-        user.await_console(server, "READY")
-        assert _has_domain(hypervisor, server)
-        _come_back(cloud, user, millpond_driver)
+        with _evacuated(cloud, user, server, target, millpond_driver):
+            user.await_console(server, "READY")
+            assert _has_domain(hypervisor, server)
         assert not _has_domain(hypervisor, server)
         assert volumes(hypervisor) == set()
         assert cloud.hosts_with_allocations(server.id) == [target]
@@ -140,19 +140,22 @@ def test_a_server_from_before_is_not_migrated_live_to_a_host_without_files(
         millpond_driver.start()
 
 
-def _evacuate(cloud: Cloud, user: CloudUser, server: Server, target: str) -> None:
-    """Its own host is dead, or Nova thinks so; it stays down."""
-    cloud.compute.kill()
-    cloud.force_down(cloud.compute)
-    cloud.admin.compute.evacuate_server(server, host=target)
-    user.await_truth(lambda: cloud.host_of(server.id) == target)
-    user.wait(server, "ACTIVE")
-
-
-def _come_back(cloud: Cloud, user: CloudUser, deployment: Deployment) -> None:
-    """And be taken for alive again, which Nova refuses as long as it finds leftovers."""
-    deployment.run()
-    cloud.force_down(deployment.compute, forced=False)
+@contextmanager
+def _evacuated(
+    cloud: Cloud, user: CloudUser, server: Server, target: str, deployment: Deployment
+) -> Iterator[None]:
+    """In the block its own host is dead. After it that one is back, and taken for alive, which
+    Nova refuses as long as it finds leftovers."""
+    deployment.compute.kill()
+    cloud.force_down(deployment.compute)
+    try:
+        cloud.admin.compute.evacuate_server(server, host=target)
+        user.await_truth(lambda: cloud.host_of(server.id) == target)
+        user.wait(server, "ACTIVE")
+        yield
+    finally:
+        deployment.run()
+        cloud.force_down(deployment.compute, forced=False)
 
 
 def _has_domain(hypervisor: PrivateLibvirtd, server: Server) -> bool:

@@ -96,6 +96,10 @@ class Cloud(Running):
         """On another host, if it is another libvirtd. Who starts it ends it."""
         return NovaCompute(libvirtd, self._backbone, self._directory / f"compute-{libvirtd.name}")
 
+    def offer_volumes(self, libvirtd: PrivateLibvirtd) -> None:
+        """Cinder's, to another host than the first."""
+        self._nfs.offer_to(libvirtd)
+
     def close(self) -> None:
         self.compute.kill()
         self._stack.close()
