@@ -222,10 +222,12 @@ class MillpondDriver(LibvirtDriver):
         return super().check_can_live_migrate_source(context, instance, *args, **kw)
 
     def _cleanup(self, context: Any, instance: Any, *args: Any, **kwargs: Any) -> None:
-        """Ours first: Nova's own part removes whatever else bears the name, and saves."""
+        """Ours first: Nova's own part removes whatever else bears the name, and saves. Nova wants
+        the disks of an evacuated server to stay if both hosts share the instances' directory; ours
+        are not in there, and nobody needs them."""
         InstanceRecords(instance).refresh()
         all_goes = kwargs.get("cleanup_instance_disks")
-        if all_goes:
+        if all_goes or _lives_elsewhere(instance):
             self._delete_disks(instance)
         super()._cleanup(context, instance, *args, **kwargs)
         if all_goes:

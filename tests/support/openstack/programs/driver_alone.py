@@ -261,7 +261,8 @@ def evacuated(driver: Driver) -> Any:
             instance.host = "dam"
         instance.task_state = None
         instance.save()
-        driver.destroy(ADMIN, instance, [])
+        shared = status == "done"  # the instances' directory: then Nova keeps disks
+        driver.destroy(ADMIN, instance, [], destroy_disks=not shared)
         records = [
             bool(each)
             for key, each in again(instance).system_metadata.items()
