@@ -256,6 +256,9 @@ class Domains:
         self._world.moments("call")
         self.paused.discard(id)
 
+    def full_name_of_machine(self, _virt_type: str, name: str) -> str:
+        return name
+
     def is_stuck(self, _id: str) -> bool:
         return False
 
@@ -280,6 +283,12 @@ class BlockJobs:
         path = self._world.path_of(self._disk(id, target))
         name = Path(path).name.removesuffix(".snapshot")
         return self._world.pool_of(path).get(name).capacity
+
+    def files(self, id: str) -> frozenset[str]:
+        layers = [
+            each for disk in self._world.domains.live[id].disks for each in (disk, disk.backing)
+        ]
+        return frozenset(self._world.path(each.source) for each in layers if each and each.source)
 
     def freeze(self, id: str, target: str, overlay: str) -> None:
         with self._world.moments.around("call"):
@@ -362,13 +371,13 @@ class World:
 
     def merge(self, disk: DiskXml) -> None:
         assert disk.backing
-        below = self._path(disk.backing.source)
+        below = self.path(disk.backing.source)
         held = self.contents.get(below, b"")
         above = self.contents.get(self.path_of(disk), b"")
         self.contents[below] = held + bytes(each for each in above if each not in held)
 
     def path_of(self, disk: DiskXml) -> str:
-        return self._path(disk.source)
+        return self.path(disk.source)
 
     def pool_of(self, path: str) -> Pool:
         return self.pools.named(Path(path).parent.name)
@@ -376,7 +385,7 @@ class World:
     def holds(self, volume: str) -> bytes:
         return self.contents.get(self.pool.get(volume).path, b"")
 
-    def _path(self, source: SourceXml | None) -> str:
+    def path(self, source: SourceXml | None) -> str:
         assert source
         return source.file or f"/{source.pool}/{source.volume}"
 
