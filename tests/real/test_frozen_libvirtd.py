@@ -89,8 +89,7 @@ def test_who_waits_for_it_holds_nobody_else(host, libvirtd):
         waiting = threading.Thread(target=versions_or_error, args=(host,))
         waiting.start()
         time.sleep(0.2)
-        began = time.monotonic()
         host.close()
-        assert time.monotonic() - began < 1
+        assert waiting.is_alive()  # it was not waited for
         waiting.join(SECONDS)
     assert not waiting.is_alive()
