@@ -87,9 +87,11 @@ def test_who_waits_for_it_holds_nobody_else(host, libvirtd):
     time.sleep(1.5)
     with frozen(libvirtd):
         waiting = threading.Thread(target=versions_or_error, args=(host,))
+        began = time.monotonic()
         waiting.start()
         time.sleep(0.2)
         host.close()
-        assert waiting.is_alive()  # it was not waited for
+        assert time.monotonic() - began < 1.5 * TIMEOUT  # who waits connects again: twice that
+        assert waiting.is_alive()
         waiting.join(SECONDS)
     assert not waiting.is_alive()
