@@ -2,6 +2,7 @@
 
 import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -11,13 +12,16 @@ KIB = 1024
 LIMIT = 150 * KIB
 
 
-@pytest.fixture
+@contextmanager
 def limited() -> Iterator[None]:
-    """Files of this process end at the limit: a write across it is short, the next one fails."""
+    """Files of this process end at the limit: a write across it is short, the next one fails. Not
+    a fixture: pytest's own output may be a file, too."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_what_is_fetched_is_written_with_its_holes(tmp_path):
@@ -27,20 +31,18 @@ def test_what_is_fetched_is_written_with_its_holes(tmp_path):
     assert length == sum(done) == 122
 
 
-@pytest.mark.usefixtures("limited")
 def test_a_short_write_of_what_is_fetched_is_an_error_and_no_hole(tmp_path):
     def pieces() -> Iterator[streams.Piece]:
         yield b"x" * 200 * KIB
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)  # space again
         yield b"y"
 
-    with pytest.raises(OSError, match="File too large"):
+    with limited(), pytest.raises(OSError, match="File too large"):
         streams.written(pieces(), tmp_path / "fetched", files.silent)
 
 
-@pytest.mark.usefixtures("limited")
 def test_a_short_write_is_completed_or_an_error(tmp_path):
-    with open(tmp_path / "file", "wb") as file:
+    with limited(), open(tmp_path / "file", "wb") as file:
         files.write(file.fileno(), b"x" * LIMIT, 0)
         with pytest.raises(OSError, match="File too large"):
             files.write(file.fileno(), b"y" * 200 * KIB, 0)
