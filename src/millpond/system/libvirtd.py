@@ -182,7 +182,7 @@ class Libvirtd:
         with self._lock:
             known, used = self._open.get(slow, (None, 0.0))
         now = time.monotonic()
-        if known is not None and (now - used <= _ASK_AFTER or _answers(known)):
+        if known is not None and (now - used <= _ASK_AFTER or self._answers(known)):
             return self._keep(slow, known, instead_of=known)
         if known is not None:
             LOG.debug("reconnecting to %s: the connection was lost", self.uri)
@@ -196,29 +196,37 @@ class Libvirtd:
             self._open[slow] = (chosen, time.monotonic())
         return chosen
 
+    def _answers(self, connection: Connection) -> bool:
+        try:
+            return self._bounded(lambda: bool(connection.isAlive() and connection.getLibVersion()))
+        except (libvirt.libvirtError, TimeoutError):
+            return False
+
     def _connect(self) -> Connection:
         _run_event_loop()  # before the connection is opened, or it keeps out of it
-        every = max(1, int(self._patience) // _QUESTIONS)
         try:
-            connection = self._opened()
-            connection.setKeepAlive(every, max(1, int(self._patience) // every - 1))
-            libvirt_version, qemu_version = connection.getLibVersion(), connection.getVersion()
+            connection, libvirt_version, qemu_version = self._bounded(self._open_connection)
+        except TimeoutError as error:
+            reason = f"it did not answer within {self._patience:g} s"
+            raise _unreachable(self.uri, reason) from error
         except libvirt.libvirtError as error:
             raise _unreachable(self.uri, _plain(error)) from error
         _require("libvirt", libvirt_version, self._minimum[0])
         _require("QEMU", qemu_version, self._minimum[1])
         return connection
 
-    def _opened(self) -> Connection:
-        """libvirt sets no limit to it: a host that is switched off would hold us for minutes. The
-        thread that waits for it goes with the process."""
-        answer: Future[Connection] = Future()
-        threading.Thread(target=_open, args=(self.uri, answer), daemon=True).start()
-        try:
-            return answer.result(self._patience)
-        except TimeoutError as error:
-            reason = f"it did not answer within {self._patience:g} s"
-            raise _unreachable(self.uri, reason) from error
+    def _open_connection(self) -> tuple[Connection, int, int]:
+        connection = libvirt.open(self.uri)
+        every = max(1, int(self._patience) // _QUESTIONS)
+        connection.setKeepAlive(every, max(1, int(self._patience) // every - 1))
+        return connection, connection.getLibVersion(), connection.getVersion()
+
+    def _bounded(self, ask: Callable[[], T]) -> T:
+        """Ask in a thread of its own, which goes with the process: libvirt sets no limit to
+        opening, and a host that is switched off would hold us for minutes."""
+        answer: Future[T] = Future()
+        threading.Thread(target=_answer, args=(ask, answer), daemon=True).start()
+        return answer.result(self._patience)
 
     def _ours(self, error: "libvirt.libvirtError", doing: str) -> MillpondError:
         if error.get_error_domain() == libvirt.VIR_FROM_RPC or "keepalive" in _plain(error):
@@ -316,9 +324,9 @@ def find_state(connection: Connection, uuid: str) -> str | None:
         raise
 
 
-def _open(uri: str, answer: "Future[Connection]") -> None:
+def _answer(ask: Callable[[], T], answer: "Future[T]") -> None:
     try:
-        answer.set_result(libvirt.open(uri))
+        answer.set_result(ask())
     except libvirt.libvirtError as error:
         answer.set_exception(error)
 
@@ -344,13 +352,6 @@ def _unreachable(uri: str, reason: str) -> HostUnreachable:
     advice = _ADVICE if urlsplit(uri).hostname else _LOCAL_ADVICE
     advised = next((advised for words, advised in advice if words in reason), "")
     return HostUnreachable(uri, reason, advised) if advised else HostUnreachable(uri, reason)
-
-
-def _answers(connection: Connection) -> bool:
-    try:
-        return bool(connection.isAlive() and connection.getLibVersion())
-    except libvirt.libvirtError:
-        return False
 
 
 def _plain(error: "libvirt.libvirtError") -> str:
