@@ -9,9 +9,8 @@ from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 
-from millpond.backends.rbd_storage import RbdStorage, is_complete
-from millpond.compute.template_uses import TemplateUses
 from millpond.config import HANDLERS, Settings
+from millpond.disks.rbd_storage import RbdStorage, is_complete
 from millpond.errors import (
     ImageNotFound,
     PoolNotFound,
@@ -20,6 +19,8 @@ from millpond.errors import (
     TemplateNotFound,
 )
 from millpond.images.source import Library
+from millpond.libvirt.host_files import HostFiles
+from millpond.libvirt.pools import Pools
 from millpond.model.cloud import LinkAccess
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
@@ -29,8 +30,7 @@ from millpond.model.template import Template
 from millpond.model.volume import Volume
 from millpond.records.journal import Watch
 from millpond.records.records import Records
-from millpond.storage.host_files import HostFiles
-from millpond.storage.pools import Pools
+from millpond.servers.template_uses import TemplateUses
 from millpond.system.iscsi import initiator_name
 from millpond.templates.belonging import claim
 from millpond.templates.blank import BlankTemplates

@@ -7,26 +7,28 @@ from functools import cached_property
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from millpond.backends.backend import ImageBackend
-from millpond.backends.legacy.image_files import ImageCache
-from millpond.backends.legacy.layout import NovaLayout
-from millpond.backends.legacy.storage import LegacyStorage
-from millpond.backends.libvirt_storage import LibvirtStorage
-from millpond.backends.rbd_storage import Bringing, RbdStorage
 from millpond.cache import Cache
 from millpond.commons import Commons
-from millpond.compute import image_types, space, virtualization
-from millpond.compute.block_jobs import BlockJobs
-from millpond.compute.claims import Claims, Unclaimed
-from millpond.compute.consoles import ConsoleFiles, Consoles, ConsoleVolumes
-from millpond.compute.domains import Domains
-from millpond.compute.host import Host
-from millpond.compute.single_disks import SingleDisks
-from millpond.compute.template_uses import TemplateUses
 from millpond.config import LOCAL, Settings, VirtTypeOption
+from millpond.disks import image_types, space
+from millpond.disks.backend import ImageBackend
+from millpond.disks.libvirt_storage import LibvirtStorage
+from millpond.disks.rbd_storage import Bringing, RbdStorage
 from millpond.errors import MillpondError, NeedsHostFiles, PoolNotFound
 from millpond.images.catalogue import Catalogue
 from millpond.images.source import Library
+from millpond.legacy.image_files import ImageCache
+from millpond.legacy.layout import NovaLayout
+from millpond.legacy.storage import LegacyStorage
+from millpond.libvirt import virtualization
+from millpond.libvirt.block_jobs import BlockJobs
+from millpond.libvirt.consoles import ConsoleFiles, Consoles, ConsoleVolumes
+from millpond.libvirt.domains import Domains
+from millpond.libvirt.ensure import PoolWanted
+from millpond.libvirt.host_files import HostFiles
+from millpond.libvirt.libvirt_pool import LibvirtPool
+from millpond.libvirt.pool import Pool, PoolType
+from millpond.libvirt.pools import PoolPlan, Pools
 from millpond.model.formats import Backend, ImageFormat
 from millpond.model.layer import CephAccess
 from millpond.model.server import Server, VirtType
@@ -34,11 +36,10 @@ from millpond.model.volume import PoolUsage
 from millpond.records.journal import Watch, unwatched
 from millpond.records.of_hosts import RecordsOfHosts
 from millpond.records.records import Records
-from millpond.storage.ensure import PoolWanted
-from millpond.storage.host_files import HostFiles
-from millpond.storage.libvirt_pool import LibvirtPool
-from millpond.storage.pool import Pool, PoolType
-from millpond.storage.pools import PoolPlan, Pools
+from millpond.servers.claims import Claims, Unclaimed
+from millpond.servers.host import Host
+from millpond.servers.single_disks import SingleDisks
+from millpond.servers.template_uses import TemplateUses
 from millpond.system import ceph_conf
 from millpond.system.libvirtd import Libvirtd
 from millpond.system.locks import Locks, Slots

@@ -7,11 +7,6 @@ from pathlib import Path
 
 from millpond import config
 from millpond.commons import Commons
-from millpond.compute import delete as deleting
-from millpond.compute import spawn
-from millpond.compute.claims import Claims, Unclaimed
-from millpond.compute.request import ServerRequest
-from millpond.compute.status import statuses
 from millpond.config import Settings
 from millpond.engine import Engine
 from millpond.errors import (
@@ -27,6 +22,11 @@ from millpond.placing.placing import PlacedClaims, Placing
 from millpond.placing.standing import HostStanding, standing
 from millpond.records.journal import Watch, unwatched
 from millpond.scheduling.decision import Choice, Decision
+from millpond.servers import delete as deleting
+from millpond.servers import spawn
+from millpond.servers.claims import Claims, Unclaimed
+from millpond.servers.request import ServerRequest
+from millpond.servers.status import statuses
 from millpond.system.files import Progress, silent
 
 LOG = logging.getLogger(__name__)

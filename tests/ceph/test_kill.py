@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from millpond.compute.recover import VERBS
 from millpond.records.journal import Moment
+from millpond.servers.recover import VERBS
 from tests.ceph.conftest import rbd_options
 from tests.support.killer import killed
 from tests.support.ticking import wait_for_ticks

@@ -2,10 +2,10 @@
 
 import pytest
 
+from millpond.libvirt.ensure import PoolWanted, ensure_pool
+from millpond.libvirt.pool import Pool, PoolType
 from millpond.model.layer import CephAccess
 from millpond.model.sizes import MiB
-from millpond.storage.ensure import PoolWanted, ensure_pool
-from millpond.storage.pool import Pool, PoolType
 from millpond.system.libvirtd import Libvirtd
 from millpond.system.locks import Locks
 from tests.contract.pool import PoolContract, spec

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from lxml import etree
 
-from millpond.backends.backend import DiskWanted
-from millpond.compute.single_disks import ImageFile
+from millpond.disks.backend import DiskWanted
 from millpond.model.formats import DiskFormat
 from millpond.model.names import ServerId, template_name
 from millpond.model.server import Content, TemplateRef
 from millpond.model.sizes import MiB
+from millpond.servers.single_disks import ImageFile
 from tests.ceph.conftest import rbd_options
 from tests.support.millpond import Millpond, converted
 

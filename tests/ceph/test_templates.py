@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from millpond.backends.rbd_storage import COMPLETE, Bringing, RbdStorage, is_complete
+from millpond.disks.rbd_storage import COMPLETE, Bringing, RbdStorage, is_complete
 from millpond.engine import Engine
 from millpond.errors import Busy, ToolFailed
 from millpond.model.formats import DiskFormat

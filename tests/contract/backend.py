@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
-from millpond.backends.backend import DiskWanted, FreezesItself, ImageBackend
-from millpond.compute import delete, power, resize, spawn
-from millpond.compute.request import ServerRequest
+from millpond.disks.backend import DiskWanted, FreezesItself, ImageBackend
 from millpond.engine import Engine
 from millpond.errors import DiskTooSmall, MillpondError, Unsupported
 from millpond.fleet import Fleet
@@ -24,6 +22,8 @@ from millpond.model.server import Content, Disk, TemplateRef
 from millpond.model.sizes import MiB
 from millpond.model.template import Template
 from millpond.records.journal import Moment
+from millpond.servers import delete, power, resize, spawn
+from millpond.servers.request import ServerRequest
 from tests.support.guests import MicroGuest
 from tests.support.millpond import Millpond
 from tests.support.ticking import chains, wait_for_ticks

@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 
 from millpond.errors import Unsupported, VolumeExists, VolumeNotFound
+from millpond.libvirt.pool import Pool
+from millpond.libvirt.transfer import bytes_of, download
 from millpond.model.formats import DiskFormat
 from millpond.model.sizes import MiB
 from millpond.model.volume import Backing, VolumeSpec
-from millpond.storage.pool import Pool
-from millpond.storage.transfer import bytes_of, download
 
 
 def spec(name: str, **changes: object) -> VolumeSpec:

@@ -3,9 +3,9 @@
 import pytest
 
 from millpond.errors import NoSpace
+from millpond.libvirt.memory_pool import MemoryPool
+from millpond.libvirt.pool import Pool, PoolType
 from millpond.model.sizes import MiB
-from millpond.storage.memory_pool import MemoryPool
-from millpond.storage.pool import Pool, PoolType
 from tests.contract.pool import PoolContract, spec
 
 

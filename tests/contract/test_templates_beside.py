@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from millpond.errors import CacheOfAnother, DamagedRecord, NeedsHostFiles
+from millpond.libvirt.memory_pool import MemoryPool
 from millpond.model.formats import DiskFormat
 from millpond.model.volume import VolumeSpec
-from millpond.storage.memory_pool import MemoryPool
 from millpond.templates.belonging import claim
 from millpond.templates.ledger import FileLedger, VolumeLedger
 from millpond.templates.shelf import FileShelf, Left, VolumeShelf

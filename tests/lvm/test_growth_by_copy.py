@@ -2,13 +2,13 @@
 
 import pytest
 
-from millpond.compute import delete, recover, resize, spawn
-from millpond.compute.request import ServerRequest
 from millpond.errors import NoSpace, StateNotWritable, Unsupported
 from millpond.images.intake import Intake
 from millpond.model.flavor import Flavor
 from millpond.model.sizes import MiB
 from millpond.records.journal import Moment
+from millpond.servers import delete, recover, resize, spawn
+from millpond.servers.request import ServerRequest
 from tests.lvm.test_servers import SECONDS
 from tests.lvm.volume_group import EXTENT
 from tests.real.test_kill import killed, listed, moments

@@ -2,8 +2,8 @@
 
 import pytest
 
-from millpond.storage.ensure import PoolWanted, ensure_pool
-from millpond.storage.pool import Pool, PoolType
+from millpond.libvirt.ensure import PoolWanted, ensure_pool
+from millpond.libvirt.pool import Pool, PoolType
 from millpond.system.libvirtd import Libvirtd
 from millpond.system.locks import Locks
 from tests.contract.pool import PoolContract

@@ -9,12 +9,12 @@ from datetime import timedelta
 
 import pytest
 
-from millpond.compute import delete
 from millpond.errors import MillpondError
 from millpond.fleet import Fleet
 from millpond.images.intake import Intake
 from millpond.model.formats import DiskFormat
 from millpond.records.journal import Moment
+from millpond.servers import delete
 from millpond.templates.cache_manager import ImageCacheManager, Surroundings
 from millpond.templates.marks import Marks
 from millpond.templates.publication import Publication

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from millpond.compute import delete
 from millpond.images.intake import Intake
 from millpond.model.formats import DiskFormat
 from millpond.model.sizes import MiB
+from millpond.servers import delete
 from millpond.templates.scrub import Outcome
 
 ROOT = Path(__file__).parents[2]

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from millpond.compute import spawn
-from millpond.compute.request import ServerRequest
+from millpond.cli.probe import Verdict, probe_kvm
 from millpond.doctor.examination import examine_host
 from millpond.doctor.finding import Level
 from millpond.doctor.kvm import Access, access
-from millpond.doctor.probe import Verdict, probe_kvm
 from millpond.errors import BadOption, Unsupported
 from millpond.images.intake import Intake
 from millpond.model.flavor import Flavor
 from millpond.model.server import VirtType
 from millpond.model.sizes import MiB
+from millpond.servers import spawn
+from millpond.servers.request import ServerRequest
 from millpond.system.libvirtd import Libvirtd
 from tests.support.guests import build_micro_guest
 from tests.support.killer import killed

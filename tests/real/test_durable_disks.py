@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.backends.backend import DiskWanted
+from millpond.disks.backend import DiskWanted
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import FileSource
 from millpond.model.names import ImageId, ServerId

@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 
-from millpond.compute import disks
-from millpond.compute.domain_xml import disk_xml
 from millpond.model.sizes import MiB
+from millpond.servers import disks
+from millpond.servers.domain_xml import disk_xml
 from tests.support.ticking import wait_for_ticks
 from tests.support.two_faced import two_faced
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from millpond.compute.request import ServerRequest
 from millpond.errors import NoValidHost
 from millpond.fleet import Fleet
 from millpond.model.flavor import Flavor
 from millpond.model.sizes import MiB
+from millpond.servers.request import ServerRequest
 from tests.support.grove import NAMES, Grove
 from tests.support.image_files import image_of_each_format
 from tests.support.scheduling import register

@@ -4,9 +4,9 @@ import libvirt
 import pytest
 from lxml import etree
 
-from millpond.compute import delete
 from millpond.errors import StateNotWritable
 from millpond.records.journal import Moment
+from millpond.servers import delete
 from tests.support.killer import killed
 from tests.support.millpond import converted
 from tests.support.ticking import chains, disks, last_tick, tick_on_disk, wait_for_ticks

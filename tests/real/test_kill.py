@@ -6,10 +6,6 @@ import libvirt
 import pytest
 from lxml import etree
 
-from millpond.compute import data_disks, delete, power, spawn
-from millpond.compute.recover import VERBS, recover
-from millpond.compute.request import ServerRequest
-from millpond.compute.status import statuses
 from millpond.errors import ConnectionLost, HostUnreachable, StateNotWritable, VolumeExists
 from millpond.fleet import Fleet
 from millpond.model.flavor import Flavor
@@ -17,6 +13,10 @@ from millpond.model.formats import DiskFormat
 from millpond.model.names import template_name
 from millpond.model.sizes import MiB
 from millpond.records.journal import Moment
+from millpond.servers import data_disks, delete, power, spawn
+from millpond.servers.recover import VERBS, recover
+from millpond.servers.request import ServerRequest
+from millpond.servers.status import statuses
 from millpond.templates.downloading import DownloadingTemplateImagehandler
 from millpond.templates.handler import Workshop
 from millpond.templates.store import file_store

@@ -20,11 +20,11 @@ from millpond.errors import (
     PoolUnusable,
     TooOld,
 )
+from millpond.libvirt.ensure import PoolWanted, ensure_pool, start_pool
+from millpond.libvirt.pool import Pool
+from millpond.libvirt.pools import PoolPlan, Pools
 from millpond.model.formats import DiskFormat
 from millpond.model.sizes import GiB, MiB
-from millpond.storage.ensure import PoolWanted, ensure_pool, start_pool
-from millpond.storage.pool import Pool
-from millpond.storage.pools import PoolPlan, Pools
 from millpond.system.libvirtd import Libvirtd
 from millpond.system.locks import Locks
 from tests.contract.pool import PoolContract, spec

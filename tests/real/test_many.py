@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from millpond.compute import delete, spawn
-from millpond.compute.request import ServerRequest
 from millpond.model.flavor import Flavor
 from millpond.model.formats import DiskFormat
 from millpond.model.sizes import MiB
+from millpond.servers import delete, spawn
+from millpond.servers.request import ServerRequest
 from tests.support.glance_pages import (
     FILE,
     ID,

@@ -7,12 +7,12 @@ import subprocess
 import pytest
 from lxml import etree
 
-from millpond.compute import resize, spawn
-from millpond.compute.request import ServerRequest
 from millpond.errors import NeedsHostFiles
 from millpond.model.flavor import Flavor
 from millpond.model.sizes import GiB, MiB
 from millpond.records.journal import Moment
+from millpond.servers import resize, spawn
+from millpond.servers.request import ServerRequest
 from tests.real.test_disks import blkid, disk
 from tests.real.test_kill import killed, listed, moments
 from tests.support.image_files import virtual_size

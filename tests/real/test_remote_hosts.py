@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from millpond.compute import spawn
-from millpond.compute.request import ServerRequest
 from millpond.errors import ConnectionLost, HostUnreachable, NoSpace
+from millpond.libvirt.host_files import are_here
 from millpond.model.flavor import Flavor
 from millpond.model.formats import DiskFormat
 from millpond.model.sizes import MiB
 from millpond.model.volume import VolumeSpec
 from millpond.records.journal import Moment
-from millpond.storage.host_files import are_here
+from millpond.servers import spawn
+from millpond.servers.request import ServerRequest
 from millpond.system.libvirtd import Libvirtd
 from millpond.templates.ledger import VolumeLedger
 from millpond.templates.shelf import VolumeShelf

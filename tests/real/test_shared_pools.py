@@ -4,12 +4,12 @@ import shutil
 
 import pytest
 
+from millpond.libvirt.memory_pool import MemoryPool
+from millpond.libvirt.sharing import sharers
 from millpond.model.formats import DiskFormat
 from millpond.model.sizes import MiB
 from millpond.model.volume import VolumeSpec
 from millpond.placing.reporter import merged
-from millpond.storage.memory_pool import MemoryPool
-from millpond.storage.sharing import sharers
 from tests.support.grove import NAMES
 
 POOL = "nova-disks-pool"

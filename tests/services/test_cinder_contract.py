@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from millpond.templates.cinder import Cinder as Client
+from millpond.templates.links.cinder import Cinder as Client
 from tests.services.test_glance_source import access
 from tests.support.cinder_pages import VOLUME, saying
 from tests.support.openstack import cinder as volume_types

@@ -17,8 +17,8 @@ from openstack.exceptions import ConflictException
 from millpond.model.formats import DiskFormat
 from millpond.model.template import Link
 from millpond.records.journal import Moment
-from millpond.templates.connections import Ways, connected
-from millpond.templates.linking import Linking
+from millpond.templates.links.connections import Ways, connected
+from millpond.templates.links.linking import Linking
 from tests.ceph.conftest import make_secret, rbd_options
 from tests.support.ceph import Ceph, RbdPool
 from tests.support.guests import MicroGuest

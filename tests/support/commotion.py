@@ -17,9 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from millpond.compute import delete, spawn
-from millpond.compute.request import ServerRequest
-from millpond.compute.snapshot import SnapshotRequest, snapshot
 from millpond.engine import Engine
 from millpond.errors import CacheFull, TemplateNotFound
 from millpond.fleet import Fleet
@@ -29,6 +26,9 @@ from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.server import Server
 from millpond.model.sizes import MiB
+from millpond.servers import delete, spawn
+from millpond.servers.request import ServerRequest
+from millpond.servers.snapshot import SnapshotRequest, snapshot
 
 _MOST_SERVERS = 2
 Identity = tuple[int, int]

@@ -29,7 +29,7 @@ _CONTEXT.set_forkserver_preload(
         "millpond.fleet",
         "millpond.images.glance",
         "millpond.scheduling.embedded",
-        "millpond.templates.linking",
+        "millpond.templates.links.linking",
         "tests.support.killer",
     ]
 )

@@ -14,13 +14,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from millpond.compute import data_disks, delete, power, resize, snapshot
-from millpond.compute.request import ServerRequest
 from millpond.fleet import Fleet
 from millpond.images.intake import Intake
 from millpond.model.flavor import Flavor
 from millpond.model.sizes import MiB
 from millpond.records.journal import Moment, Watch
+from millpond.servers import data_disks, delete, power, resize, snapshot
+from millpond.servers.request import ServerRequest
 from tests.support import forked
 from tests.support.millpond import Millpond, without_files
 

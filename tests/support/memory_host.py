@@ -11,10 +11,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from millpond.backends.libvirt_storage import LibvirtStorage
-from millpond.compute.domains import MarkedDomain
-from millpond.compute.host import Host
+from millpond.disks.libvirt_storage import LibvirtStorage
 from millpond.errors import GuestHoldsOn, LibvirtFailed, NoSpace
+from millpond.libvirt.domains import MarkedDomain
+from millpond.libvirt.memory_pool import MemoryPool
+from millpond.libvirt.pool import PoolType
 from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId, template_name
@@ -23,8 +24,7 @@ from millpond.model.sizes import MiB
 from millpond.model.template import Prepared, Template
 from millpond.model.volume import Volume, VolumeSpec
 from millpond.records.files import FileRecords
-from millpond.storage.memory_pool import MemoryPool
-from millpond.storage.pool import PoolType
+from millpond.servers.host import Host
 from millpond.system.locks import Locks
 from millpond.xml.domain import BackingStoreXml, DiskXml, DomainXml, RecordXml, SourceXml
 

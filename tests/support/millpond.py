@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from millpond.backends.libvirt_storage import LibvirtStorage
-from millpond.compute.host import Host
+from millpond.disks.libvirt_storage import LibvirtStorage
 from millpond.engine import Engine
 from millpond.fleet import Fleet
 from millpond.model.formats import Backend
 from millpond.model.names import ServerId
 from millpond.model.server import Server
+from millpond.servers.host import Host
 from tests.support import forked
 from tests.support.guests import MicroGuest
 from tests.support.waiting import wait_for

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import libvirt
 
-from millpond.compute import spawn
-from millpond.compute.request import ServerRequest
 from millpond.images.intake import Intake
 from millpond.model.flavor import Flavor
 from millpond.model.names import ServerId
 from millpond.model.sizes import MiB
+from millpond.servers import spawn
+from millpond.servers.request import ServerRequest
 from tests.support.millpond import Millpond
 
 

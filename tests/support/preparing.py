@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 
 from millpond.images.catalogue import Catalogue
+from millpond.libvirt.memory_pool import MemoryPool
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.volume import Volume
 from millpond.records.journal import Moment, Watch, unwatched
-from millpond.storage.memory_pool import MemoryPool
 from millpond.templates.downloading import DownloadingTemplateImagehandler
 from millpond.templates.handler import Workshop
 from millpond.templates.publication import Users

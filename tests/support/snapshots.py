@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from millpond.compute.snapshot import SnapshotRequest, snapshot
 from millpond.fleet import Fleet
 from millpond.images.intake import Intake
 from millpond.model.image import Image
 from millpond.records.journal import Moment, Watch
+from millpond.servers.snapshot import SnapshotRequest, snapshot
 from tests.support.millpond import Millpond
 
 

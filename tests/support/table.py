@@ -3,12 +3,12 @@
 from collections.abc import Collection
 from pathlib import Path
 
-from millpond.compute import delete, spawn
-from millpond.compute.request import ServerRequest
 from millpond.errors import Unsupported
 from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, ImageFormat
 from millpond.model.sizes import MiB
+from millpond.servers import delete, spawn
+from millpond.servers.request import ServerRequest
 from tests.support.guests import MicroGuest
 from tests.support.image_files import iso_file, qemu_img
 from tests.support.millpond import Millpond

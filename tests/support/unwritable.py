@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from millpond.compute.host import Host
 from millpond.errors import StateNotWritable
 from millpond.model.server import Server
 from millpond.records.files import FileRecords
+from millpond.servers.host import Host
 from tests.support.millpond import Millpond
 
 

@@ -9,10 +9,10 @@ from oslo_config import cfg
 from typer.testing import CliRunner, Result
 
 from millpond import config
-from millpond.backends.selection import ImagesType
 from millpond.cli.config import app
 from millpond.cli.invocation import Invocation
 from millpond.config import DirectoryPool, ImageSourceOption, Settings, VirtTypeOption
+from millpond.disks.selection import ImagesType
 from millpond.errors import BadConfiguration, BadInput
 from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, ImageFormat

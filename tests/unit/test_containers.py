@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.images import qcow2, vdi, vhd, vhdx, vmdk
-from millpond.images.container import CUT_OFF, DAMAGED, NOT_CLOSED, Container, Objection
-from millpond.images.inspection import HEAD
+from millpond.images.formats import qcow2, vdi, vhd, vhdx, vmdk
+from millpond.images.formats.container import CUT_OFF, DAMAGED, NOT_CLOSED, Container, Objection
+from millpond.images.formats.inspection import HEAD
 from millpond.model.formats import ImageFormat
 from tests.support.image_files import (
     VHDX_HEADERS,

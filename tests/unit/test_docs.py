@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.compute.recover import VERBS
+from millpond.servers.recover import VERBS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

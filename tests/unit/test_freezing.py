@@ -7,9 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from millpond.compute import freezing
-from millpond.compute.host import Host
-from millpond.compute.snapshot import snapshotting
 from millpond.errors import (
     GuestWritesFaster,
     LibvirtFailed,
@@ -21,6 +18,9 @@ from millpond.model.formats import Backend
 from millpond.records import journal
 from millpond.records.files import FileRecords
 from millpond.records.records import ServerJournal
+from millpond.servers import freezing
+from millpond.servers.host import Host
+from millpond.servers.snapshot import snapshotting
 from millpond.system.locks import Locks
 from millpond.xml.domain import DiskXml, SourceXml
 from tests.unit.samples import server

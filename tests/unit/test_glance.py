@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from millpond.compute.disks import root_size
 from millpond.errors import (
     FetchFailed,
     FetchForbidden,
@@ -28,6 +27,7 @@ from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId
 from millpond.model.transfer import Patience
+from millpond.servers.disks import root_size
 from millpond.system.files import silent
 from millpond.templates.downloading import refuse_larger_disk
 from tests.support.glance_pages import (

@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from millpond.backends.growth import GROWTHS, Growth, Way
-from millpond.backends.libvirt_storage import LibvirtStorage
-from millpond.compute import resize
-from millpond.compute.claims import Unclaimed
-from millpond.compute.recover import recover
-from millpond.compute.single_disks import SingleDisks
+from millpond.disks.growth import GROWTHS, Growth, Way
+from millpond.disks.libvirt_storage import LibvirtStorage
 from millpond.errors import LibvirtFailed, NoSpace
+from millpond.libvirt.memory_pool import MemoryPool
+from millpond.libvirt.pool import PoolType
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.server import Disk
 from millpond.model.sizes import GiB, MiB
 from millpond.model.volume import Volume, VolumeSpec
 from millpond.records.files import FileRecords
 from millpond.records.journal import unwatched
-from millpond.storage.memory_pool import MemoryPool
-from millpond.storage.pool import PoolType
+from millpond.servers import resize
+from millpond.servers.claims import Unclaimed
+from millpond.servers.recover import recover
+from millpond.servers.single_disks import SingleDisks
 from millpond.system.locks import Locks
 from tests.unit.samples import server
 

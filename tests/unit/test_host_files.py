@@ -5,12 +5,12 @@ import os
 import pytest
 
 from millpond.errors import TransferIncomplete
+from millpond.libvirt.host_files import HostFiles, is_marker
+from millpond.libvirt.memory_pool import MemoryPool
+from millpond.libvirt.pool import PoolType
+from millpond.libvirt.transfer import download
 from millpond.model.formats import DiskFormat
 from millpond.model.volume import VolumeSpec
-from millpond.storage.host_files import HostFiles, is_marker
-from millpond.storage.memory_pool import MemoryPool
-from millpond.storage.pool import PoolType
-from millpond.storage.transfer import download
 from millpond.system.files import scaled
 
 

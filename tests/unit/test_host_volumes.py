@@ -12,7 +12,7 @@ from millpond.model.cloud import CloudAccess, LinkAccess
 from millpond.model.layer import FileSource
 from millpond.model.transfer import Patience
 from millpond.system import acl
-from millpond.templates.host_volumes import HostVolumes
+from millpond.templates.links.host_volumes import HostVolumes
 
 SOMEBODY = 4711
 ROOT = Path(__file__).parents[2]
@@ -137,7 +137,7 @@ def test_an_error_of_os_brick_is_one_line_without_the_password(volumes: HostVolu
 
 def test_few_commands_load_os_brick() -> None:
     """It takes longer than most of them."""
-    code = "import sys, millpond.cache, millpond.templates.linking as _; print(*sys.modules)"
+    code = "import sys, millpond.cache, millpond.templates.links.linking as _; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "os_brick" not in done.stdout.split()
 

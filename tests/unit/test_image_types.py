@@ -2,8 +2,8 @@
 
 import pytest
 
-from millpond.backends.selection import Selection
-from millpond.compute.image_types import refuse_unless_taken, taken
+from millpond.disks.image_types import refuse_unless_taken, taken
+from millpond.disks.selection import Selection
 from millpond.errors import Unsupported
 from millpond.model.formats import Backend, ImageFormat
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.backends.selection import (
+from millpond.disks.selection import (
     SOURCES,
     ImagesType,
     parse_images_type,

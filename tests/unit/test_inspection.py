@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.errors import ImageRefused
-from millpond.images.inspection import HEAD, LARGEST, LARGEST_TO_BOOT, Finding, Inspection
-from millpond.images.recognition import recognise
+from millpond.images.formats.inspection import HEAD, LARGEST, LARGEST_TO_BOOT, Finding, Inspection
+from millpond.images.formats.recognition import recognise
 from millpond.model.formats import DiskFormat, ImageFormat
 from tests.support.image_files import (
     KiB,

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from millpond.compute import data_disks, delete, power, resize, spawn
-from millpond.compute.freezing import details_of
-from millpond.compute.recover import VERBS, recover
-from millpond.compute.request import ServerRequest
-from millpond.compute.snapshot import snapshotting
 from millpond.errors import GuestHoldsOn, LibvirtFailed, MillpondError, NoSpace, StateNotWritable
+from millpond.libvirt.pool import PoolType
 from millpond.model.flavor import Flavor
 from millpond.model.server import Server
 from millpond.model.sizes import MiB
 from millpond.records import codec, journal
 from millpond.records.records import ServerJournal, settled
-from millpond.storage.pool import PoolType
+from millpond.servers import data_disks, delete, power, resize, spawn
+from millpond.servers.freezing import details_of
+from millpond.servers.recover import VERBS, recover
+from millpond.servers.request import ServerRequest
+from millpond.servers.snapshot import snapshotting
 from tests.support.memory_host import CONTENT, IMAGE, NONE, Fault, Killed, World
 
 DATA = "disk.data0"

@@ -11,22 +11,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millpond.backends.backend import DiskWanted
-from millpond.backends.legacy import disk_info
-from millpond.backends.legacy.image_files import ImageCache
-from millpond.backends.legacy.layout import NovaLayout
-from millpond.backends.legacy.storage import LegacyStorage
-from millpond.compute.domain_xml import disk_xml as domain_disk
-from millpond.compute.nova_domain import objections, server_of
+from millpond.disks.backend import DiskWanted
 from millpond.errors import DamagedRecord, ToolFailed, Unsupported
+from millpond.legacy import disk_info
+from millpond.legacy.image_files import ImageCache
+from millpond.legacy.layout import NovaLayout
+from millpond.legacy.nova_domain import objections, server_of
+from millpond.legacy.storage import LegacyStorage
+from millpond.libvirt.memory_pool import MemoryPool
+from millpond.libvirt.pool import PoolType
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import FileSource
 from millpond.model.server import Content, Disk
 from millpond.model.sizes import MiB
 from millpond.model.volume import VolumeSpec
 from millpond.records import codec
-from millpond.storage.memory_pool import MemoryPool
-from millpond.storage.pool import PoolType
+from millpond.servers.domain_xml import disk_xml as domain_disk
 from millpond.system.qcow2 import read_header
 from millpond.xml.nova import NovaDomainXml
 from tests.support.nova_tree import BASE, IMAGE_ID, NovaServer, disk_xml, ploop_descriptor

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from millpond.errors import ImageRefused, NotLinkable
-from millpond.images.inspection import Inspection
+from millpond.images.formats.inspection import Inspection
+from millpond.libvirt.memory_pool import MemoryPool
 from millpond.model.cloud import CloudAccess, LinkAccess
 from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.image import Image
@@ -18,12 +19,11 @@ from millpond.model.layer import CephAccess, FileSource, IscsiSource, Layer, Rbd
 from millpond.model.names import ImageId
 from millpond.model.template import Link, Prepared, Template
 from millpond.model.transfer import Patience
-from millpond.storage.memory_pool import MemoryPool
 from millpond.system import qemu_img
-from millpond.templates.connections import Ways, connected, is_for_the_host
 from millpond.templates.handler import Outlook
-from millpond.templates.linking import VolumeLinkingTemplateImagehandler
-from millpond.templates.places import Places
+from millpond.templates.links.connections import Ways, connected, is_for_the_host
+from millpond.templates.links.linking import VolumeLinkingTemplateImagehandler
+from millpond.templates.links.places import Places
 from millpond.templates.store import file_store
 from tests.support.cinder_pages import LOCATION, saying
 from tests.support.glance_pages import ID

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from millpond.backends.libvirt_storage import LibvirtStorage
+from millpond.disks.libvirt_storage import LibvirtStorage
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import FileSource, Layer
 from millpond.model.sizes import MiB

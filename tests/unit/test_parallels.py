@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.images import parallels
-from millpond.images.container import CUT_OFF, DAMAGED, NOT_CLOSED, Objection
+from millpond.images.formats import parallels
+from millpond.images.formats.container import CUT_OFF, DAMAGED, NOT_CLOSED, Objection
 from millpond.model.formats import DiskFormat
 from tests.support.image_files import MiB, converted, qemu_img, raw_file, virtual_size
 

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millpond.errors import FileNotReadable, ImageRefused, MillpondError
+from millpond.images.formats.ploop_directory import DESCRIPTOR, image_file
 from millpond.images.intake import Intake
-from millpond.images.ploop_directory import DESCRIPTOR, image_file
 from millpond.model.formats import ImageFormat
 from tests.support.image_files import MiB, converted, raw_file
 from tests.support.ploop_directories import EARLIER, descriptor, image, shot

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from millpond.backends.selection import Selection
-from millpond.compute import precache
-from millpond.compute.precache import Wanted
+from millpond.disks.selection import Selection
 from millpond.errors import ImageNotFound
 from millpond.images.boot_images import BootImages
 from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId
 from millpond.model.sizes import MiB
+from millpond.servers import precache
+from millpond.servers.precache import Wanted
 
 
 def image(name, format):

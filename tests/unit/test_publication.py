@@ -7,13 +7,13 @@ import pytest
 from millpond.errors import TemplateInUse, VolumeExists
 from millpond.images.catalogue import Catalogue
 from millpond.images.intake import Intake
+from millpond.libvirt.memory_pool import MemoryPool
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import template_name
 from millpond.model.template import Prepared
 from millpond.model.volume import Volume, VolumeSpec
 from millpond.records.journal import Moment, unwatched
-from millpond.storage.memory_pool import MemoryPool
 from millpond.templates.publication import Publication
 from millpond.templates.store import TemplateStore, file_store, volume_store
 from tests.support.image_files import raw_file

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from millpond.backends.selection import SOURCES, ImagesType, Selection
+from millpond.disks.selection import SOURCES, ImagesType, Selection
 from millpond.errors import Unsupported
 from millpond.model.formats import Backend, DiskFormat, ImageFormat
 

@@ -8,8 +8,8 @@ from millpond.errors import DamagedRecord, NewerRecord, RecordTooLong
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.names import ServerId, blank_template_name, volume_name
 from millpond.model.server import Content, Disk, TemplateRef
-from millpond.records import short
-from millpond.records.short import DiskRecord
+from millpond.nova import short_records as short
+from millpond.nova.short_records import DiskRecord
 
 SERVER = ServerId("0b4b0991-a68c-4ae1-808c-ce3711bba641")
 

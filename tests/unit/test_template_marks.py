@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 
 from millpond.errors import NewerRecord
+from millpond.libvirt.memory_pool import MemoryPool
 from millpond.model.formats import DiskFormat
 from millpond.model.names import ImageId
 from millpond.model.sizes import MiB
 from millpond.model.template import Prepared, Template
-from millpond.storage.memory_pool import MemoryPool
 from millpond.system.files import own_space
 from millpond.templates.marks import Marks
 from millpond.templates.store import file_store

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from millpond.errors import ToolFailed
-from millpond.images import written
+from millpond.images.formats import written
 from millpond.model.formats import DiskFormat
 from tests.support.image_files import MiB, converted, cut, patched, qemu_img, raw_file
 

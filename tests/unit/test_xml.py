@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from millpond.backends.libvirt_storage import LibvirtStorage
-from millpond.compute.domain_xml import domain_xml
+from millpond.disks.libvirt_storage import LibvirtStorage
+from millpond.libvirt.memory_pool import MemoryPool
 from millpond.model.formats import Backend
 from millpond.model.volume import VolumeSpec
-from millpond.storage.memory_pool import MemoryPool
+from millpond.servers.domain_xml import domain_xml
 from millpond.xml.domain import DomainXml
 from millpond.xml.element import Element
 from millpond.xml.host import CapabilitiesXml, DomainCapabilitiesXml

@@ -11,7 +11,6 @@ import typer
 from millpond.cli.hosts import Hosts, asked
 from millpond.cli.output import as_json, table
 from millpond.cli.progress import transfer
-from millpond.compute import precache
 from millpond.engine import Engine
 from millpond.errors import BadOption, TemplateNotFound
 from millpond.fleet import Fleet
@@ -21,6 +20,7 @@ from millpond.model.names import printable
 from millpond.model.sizes import format_size
 from millpond.model.template import Template
 from millpond.model.volume import Volume
+from millpond.servers import precache
 from millpond.system.files import Progress
 from millpond.templates.scrub import Outcome, Scrubbed
 from millpond.templates.verdicts import Verdict

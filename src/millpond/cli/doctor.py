@@ -7,14 +7,14 @@ import typer
 
 from millpond.cli.hosts import Hosts
 from millpond.cli.output import as_json, table
-from millpond.compute import owner
-from millpond.compute.virtualization import KVM
-from millpond.config import VirtTypeOption
-from millpond.doctor import kvm, option_file, report
+from millpond.cli.probe import GUEST, Verdict, probe_kvm
+from millpond.config import VirtTypeOption, option_file
+from millpond.doctor import kvm, report
 from millpond.doctor.examination import examine, examine_placement
-from millpond.doctor.probe import GUEST, Verdict, probe_kvm
 from millpond.engine import Engine
 from millpond.fleet import Fleet
+from millpond.libvirt.virtualization import KVM
+from millpond.servers import owner
 
 app = typer.Typer(rich_markup_mode=None)
 

@@ -8,9 +8,9 @@ import typer
 from millpond.cli.hosts import Host, Hosts, asked
 from millpond.cli.output import as_json, details, table
 from millpond.fleet import Fleet
+from millpond.libvirt.overview import PoolOverview, overview
 from millpond.model.sizes import format_size
 from millpond.model.volume import PoolUsage
-from millpond.storage.overview import PoolOverview, overview
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 

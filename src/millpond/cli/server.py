@@ -9,12 +9,12 @@ import typer
 from millpond.cli import console as terminal
 from millpond.cli.complaint import complain
 from millpond.cli.output import as_json, details, table
-from millpond.compute import data_disks, power
-from millpond.compute import resize as growth
 from millpond.errors import NoConsole
 from millpond.fleet import Fleet
 from millpond.model.server import DirectBoot, Disk, Server
 from millpond.model.sizes import format_size, parse_size
+from millpond.servers import data_disks, power
+from millpond.servers import resize as growth
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 

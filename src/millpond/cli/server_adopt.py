@@ -7,10 +7,10 @@ import typer
 
 from millpond.cli.hosts import Host
 from millpond.cli.server import Json, app, show_server
-from millpond.compute.adopt import adopt as take_over
 from millpond.errors import BadOption
 from millpond.fleet import Fleet
 from millpond.model.names import ServerId
+from millpond.servers.adopt import adopt as take_over
 
 _QUESTION = "Is it certain that no nova-compute works on this server any more?"
 

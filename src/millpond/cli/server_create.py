@@ -10,10 +10,10 @@ from millpond.cli.flavors import chosen_flavor
 from millpond.cli.output import as_json
 from millpond.cli.progress import transfer
 from millpond.cli.server import Json, app, show_server
-from millpond.compute.config_drive import GuestConfiguration
-from millpond.compute.request import ServerRequest, parse_network, planned
 from millpond.fleet import Fleet
 from millpond.model.server import Firmware
+from millpond.servers.config_drive import GuestConfiguration
+from millpond.servers.request import ServerRequest, parse_network, planned
 
 
 @app.command()

@@ -10,8 +10,6 @@ import typer
 from millpond.cli.output import as_json, details
 from millpond.cli.progress import steps, transfer
 from millpond.cli.server import Json, Name, app
-from millpond.compute.snapshot import FORMATS, SnapshotRequest, extract
-from millpond.compute.snapshot import snapshot as make_snapshot
 from millpond.engine import Engine
 from millpond.errors import BadOption, ImageNotActive, ImageNotFound, ImageRefused
 from millpond.fleet import Fleet
@@ -22,6 +20,8 @@ from millpond.model.image import Image
 from millpond.model.names import checked_name
 from millpond.model.server import Server
 from millpond.model.sizes import format_size
+from millpond.servers.snapshot import FORMATS, SnapshotRequest, extract
+from millpond.servers.snapshot import snapshot as make_snapshot
 from millpond.system.files import Progress
 
 

@@ -5,15 +5,15 @@ from typing import Annotated
 
 import typer
 
-from millpond.backends.legacy.disk import LegacyDisk
 from millpond.cli.complaint import complain
 from millpond.cli.hosts import Hosts
 from millpond.cli.output import as_json, details
-from millpond.compute.transition import LegacyStatus
-from millpond.compute.transition import status as find_status
 from millpond.engine import Engine
 from millpond.errors import NeedsHostFiles
 from millpond.fleet import Fleet
+from millpond.legacy.disk import LegacyDisk
+from millpond.legacy.transition import LegacyStatus
+from millpond.legacy.transition import status as find_status
 from millpond.model.sizes import format_size
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from millpond.backends.selection import ImagesType, Selection, parse_images_type
 from millpond.config.options import COMPUTE, DEFAULT, HOST_PREFIX, LIBVIRT, register_named
 from millpond.config.parsing import (
     parse_image_formats,
@@ -26,6 +25,7 @@ from millpond.config.settings import (
     RbdSettings,
     VirtTypeOption,
 )
+from millpond.disks.selection import ImagesType, Selection, parse_images_type
 from millpond.errors import BadInput, BadOption
 from millpond.model.formats import Backend
 from millpond.model.names import checked_name

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from millpond.backends.selection import split_entries
+from millpond.disks.selection import split_entries
 from millpond.errors import BadOption
 
 ROLES = (

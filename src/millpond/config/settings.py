@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from millpond.backends.selection import Selection
 from millpond.config.pools import PoolSettings
+from millpond.disks.selection import Selection
 from millpond.model.cloud import CloudAccess
 from millpond.model.flavor import Flavor
 from millpond.model.formats import ImageFormat

@@ -4,10 +4,10 @@ import grp
 from collections.abc import Iterator
 from enum import StrEnum
 
-from millpond.compute.virtualization import KVM, QemuUser, qemu_user
 from millpond.config import VirtTypeOption
 from millpond.doctor.finding import Finding, ok, problem
 from millpond.engine import Engine
+from millpond.libvirt.virtualization import KVM, QemuUser, qemu_user
 from millpond.model.server import VirtType
 from millpond.system.libvirtd import Libvirtd
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from millpond.compute.transition import status
 from millpond.doctor.finding import Finding, ok, warning
 from millpond.doctor.wording import counted, some
 from millpond.engine import Engine
+from millpond.legacy.transition import status
 
 
 def look(engine: Engine) -> Iterator[Finding]:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from millpond.compute.virtualization import qemu_user
 from millpond.doctor.finding import Finding, ok, problem
 from millpond.doctor.templates import opened_store
 from millpond.engine import Engine
+from millpond.libvirt.virtualization import qemu_user
 
 _WALK = 1
 _READ_ONLY = 0o444

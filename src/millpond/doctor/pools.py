@@ -8,9 +8,9 @@ from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.wording import counted
 from millpond.engine import Engine
 from millpond.errors import HostProblem, PoolElsewhere, PoolInactive, PoolOfAnotherType
-from millpond.storage.ensure import PoolWanted, start_pool
-from millpond.storage.overview import PoolOverview, overview
-from millpond.storage.pool import CAPABILITIES, PoolType
+from millpond.libvirt.ensure import PoolWanted, start_pool
+from millpond.libvirt.overview import PoolOverview, overview
+from millpond.libvirt.pool import CAPABILITIES, PoolType
 from millpond.system.libvirtd import Libvirtd
 
 

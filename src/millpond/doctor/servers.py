@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from millpond.compute import power, recover, spawn
 from millpond.doctor.finding import Finding, ok, problem
 from millpond.engine import Engine
 from millpond.errors import Interrupted, PoolNotFound
+from millpond.libvirt.libvirt_pool import LibvirtPool
 from millpond.model.server import Disk, Server
-from millpond.storage.libvirt_pool import LibvirtPool
+from millpond.servers import power, recover, spawn
 
 _MEND = "'millpond doctor --mend'"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.places import nearest_existing
 from millpond.engine import Engine
+from millpond.libvirt.overview import overview
+from millpond.libvirt.pool import PoolType
 from millpond.model.sizes import GiB, MiB, format_size
-from millpond.storage.overview import overview
-from millpond.storage.pool import PoolType
 
 # Below one of these the next template or copy may not fit.
 _LITTLE = 1 * GiB

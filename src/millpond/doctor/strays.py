@@ -4,18 +4,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from millpond.backends.rbd_storage import is_complete
-from millpond.compute.consoles import CONSOLE_LOG
-from millpond.compute.domains import MarkedDomain
+from millpond.disks.rbd_storage import is_complete
 from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.templates import opened_store
 from millpond.doctor.wording import counted, some
 from millpond.engine import Engine
 from millpond.errors import PoolNotFound
+from millpond.libvirt.consoles import CONSOLE_LOG
+from millpond.libvirt.domains import MarkedDomain
+from millpond.libvirt.host_files import is_marker
+from millpond.libvirt.sharing import is_mark
 from millpond.model.formats import DiskFormat
 from millpond.model.names import UUID, ServerId, split_volume_name, template_name
-from millpond.storage.host_files import is_marker
-from millpond.storage.sharing import is_mark
 
 _DIRECTORY = re.compile(UUID)
 _BASE = re.compile(r"[0-9a-f]{40}(\.\w+)?")  # SHA-1 of an image's id, as Nova names a base

@@ -24,7 +24,7 @@ from millpond.errors import (
     MillpondError,
     UploadFailed,
 )
-from millpond.images.inspection import Inspection
+from millpond.images.formats.inspection import Inspection
 from millpond.images.source import Proof, SignatureCheck, Stream, Upload, picked
 from millpond.model.cloud import CloudAccess
 from millpond.model.formats import DiskFormat, ImageFormat

@@ -13,9 +13,9 @@ from pathlib import Path
 import tenacity
 
 from millpond.errors import CannotResume, FetchInterrupted, FileNotReadable, ImageRefused
-from millpond.images import ploop_directory
-from millpond.images.container import AGAIN
-from millpond.images.inspection import Inspection
+from millpond.images.formats import ploop_directory
+from millpond.images.formats.container import AGAIN
+from millpond.images.formats.inspection import Inspection
 from millpond.images.source import Stream
 from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.sizes import format_size

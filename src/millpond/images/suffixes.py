@@ -5,9 +5,9 @@ import stat
 from pathlib import Path, PurePath
 
 from millpond.errors import BadOption
-from millpond.images.inspection import HEAD
+from millpond.images.formats.inspection import HEAD
+from millpond.images.formats.recognition import recognise
 from millpond.images.receive import STANDARD_INPUT, opened
-from millpond.images.recognition import recognise
 from millpond.model.formats import ImageFormat
 
 _FORMATS = {

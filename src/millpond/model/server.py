@@ -14,6 +14,9 @@ from millpond.model.names import ImageId, ServerId, extracted_name, grown_name
 SCHEMA = 1
 """Version of the record's layout; a newer one than ours is refused, never guessed at."""
 
+TARGET_PREFIXES = {"virtio": "vd", "scsi": "sd", "sata": "sd", "usb": "sd", "ide": "hd"}
+"""How a guest names its disks, by their bus."""
+
 
 class Firmware(StrEnum):
     BIOS = "bios"

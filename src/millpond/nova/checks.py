@@ -15,11 +15,11 @@ from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.wording import counted, some
 from millpond.engine import Engine
 from millpond.errors import Busy
+from millpond.libvirt.libvirt_pool import LibvirtPool
 from millpond.model.names import ServerId, split_volume_name
 from millpond.nova.records import InstanceRecords
 from millpond.nova.recovery import SNAPSHOT, advice, remove_unfinished
 from millpond.nova.sweeping import pools_of_disks, remove
-from millpond.storage.libvirt_pool import LibvirtPool
 
 _MEND = "'millpond doctor --mend'"
 _HOST = {check.name: check for check in checks.CHECKS}

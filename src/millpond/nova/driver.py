@@ -21,8 +21,7 @@ from nova.objects.migration import MigrationList
 from nova.virt.libvirt.driver import LibvirtDriver
 from oslo_concurrency import lockutils
 
-from millpond.compute import image_types, precache, space
-from millpond.compute.single_disks import ImageFile, SingleDisks
+from millpond.disks import image_types, space
 from millpond.engine import Engine
 from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.names import ImageId, ServerId, template_name
@@ -35,6 +34,8 @@ from millpond.nova.records import InstanceRecords
 from millpond.nova.recovery import recover, snapshots_of
 from millpond.nova.sweeping import sweep
 from millpond.records.journal import Watch, unwatched
+from millpond.servers import precache
+from millpond.servers.single_disks import ImageFile, SingleDisks
 from millpond.undo import undo_on_failure
 
 CONF = nova.conf.CONF

@@ -11,9 +11,7 @@ from nova.compute import utils as compute_utils
 from nova.virt.libvirt import imagebackend
 from nova.virt.libvirt.config import LibvirtConfigGuestDisk
 
-from millpond.backends.selection import ImagesType
-from millpond.compute.domain_xml import LayersXml
-from millpond.compute.single_disks import DiskOrder, SingleDisks
+from millpond.disks.selection import ImagesType
 from millpond.engine import Engine
 from millpond.errors import DiskUnfinished, VolumeNotFound
 from millpond.model.formats import Backend
@@ -21,6 +19,8 @@ from millpond.model.names import ImageId, ServerId
 from millpond.model.server import Content, Disk
 from millpond.nova.explaining import MillpondFailed, explained
 from millpond.nova.records import InstanceRecords
+from millpond.servers.domain_xml import LayersXml
+from millpond.servers.single_disks import DiskOrder, SingleDisks
 from millpond.undo import undo_on_failure
 
 CONF = nova.conf.CONF

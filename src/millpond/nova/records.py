@@ -12,8 +12,8 @@ from millpond.model.flavor import Flavor
 from millpond.model.formats import ImageFormat
 from millpond.model.names import ImageId, ServerId
 from millpond.model.server import Disk, Hardware, ImageRef, Operation, Server
-from millpond.records import short
-from millpond.records.short import DiskRecord
+from millpond.nova import short_records as short
+from millpond.nova.short_records import DiskRecord
 
 _PREFIX = "millpond_"
 """Of the keys; the disk's role follows."""

@@ -10,11 +10,11 @@ from nova.compute import task_states, vm_states
 from nova.compute import utils as compute_utils
 from nova.objects.instance import InstanceList
 
-from millpond.compute.single_disks import SingleDisks
 from millpond.errors import MillpondError
 from millpond.model.names import ServerId
 from millpond.nova.explaining import MillpondFailed, explained
 from millpond.nova.records import InstanceRecords
+from millpond.servers.single_disks import SingleDisks
 
 LOG = logging.getLogger(__name__)
 

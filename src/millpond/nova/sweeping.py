@@ -6,8 +6,8 @@ from contextlib import suppress
 
 from millpond.engine import Engine
 from millpond.errors import PoolNotFound, VolumeNotFound
+from millpond.libvirt.libvirt_pool import LibvirtPool
 from millpond.model.names import ServerId, split_volume_name
-from millpond.storage.libvirt_pool import LibvirtPool
 
 LOG = logging.getLogger(__name__)
 

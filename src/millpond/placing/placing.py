@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 
 import stevedore
 
-from millpond.compute.disks import root_size
-from millpond.compute.request import ServerRequest, planned
 from millpond.config import Settings
 from millpond.engine import Engine
 from millpond.errors import Busy, HostProblem, NoRoom, NotReported
@@ -22,6 +20,8 @@ from millpond.scheduling.providers import DISK, MEMORY, VCPU, gibibytes, mebibyt
 from millpond.scheduling.request import SchedulingRequest
 from millpond.scheduling.scheduler import HostView, Scheduler, SchedulingPolicy
 from millpond.scheduling.values import Allocations
+from millpond.servers.disks import root_size
+from millpond.servers.request import ServerRequest, planned
 from millpond.system.locks import Locks
 
 LOG = logging.getLogger(__name__)

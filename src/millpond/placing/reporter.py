@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from millpond.compute.facts import HostFacts, facts_of
 from millpond.config import Settings
 from millpond.engine import Engine
 from millpond.errors import MillpondError
+from millpond.libvirt.facts import HostFacts, facts_of
 from millpond.placing.memory import Memory, Reported, digest_of, is_current
 from millpond.placing.reports import Shared, proven_shared, report
 from millpond.scheduling.placement import Placement

@@ -3,15 +3,15 @@
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
-from millpond.backends.selection import SOURCES
-from millpond.compute.facts import HostFacts
+from millpond.disks.selection import SOURCES
 from millpond.engine import Engine
+from millpond.libvirt.ensure import PoolWanted
+from millpond.libvirt.facts import HostFacts
+from millpond.libvirt.sharing import sharers
 from millpond.model.formats import Backend, ImageFormat
 from millpond.model.sizes import MiB
 from millpond.scheduling import traits
 from millpond.scheduling.providers import HostReport, PoolReport
-from millpond.storage.ensure import PoolWanted
-from millpond.storage.sharing import sharers
 
 Shared = Mapping[str, frozenset[str]]
 """UUIDs of the hosts that share a pool, by its name."""

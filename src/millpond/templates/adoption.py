@@ -14,7 +14,7 @@ from io import BufferedReader
 from pathlib import Path
 
 from millpond.errors import ImageRefused
-from millpond.images.inspection import Inspection
+from millpond.images.formats.inspection import Inspection
 from millpond.images.source import ImageSource, Stream
 from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.image import Image

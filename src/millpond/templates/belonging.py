@@ -8,9 +8,9 @@ import time
 from contextlib import suppress
 
 from millpond.errors import CacheOfAnother, VolumeExists, VolumeNotFound
+from millpond.libvirt.pool import Pool
 from millpond.model.formats import DiskFormat
 from millpond.model.volume import VolumeSpec
-from millpond.storage.pool import Pool
 
 _ENDING = ".mark"
 _PATIENCE = 5.0

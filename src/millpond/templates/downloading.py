@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from millpond.errors import ImageRefused, MillpondError, ToolFailed
-from millpond.images import written
+from millpond.images.formats import written
 from millpond.images.receive import receive
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Protocol
 
 from millpond.errors import DamagedRecord, StateNotWritable, VolumeNotFound
+from millpond.libvirt.pool import Pool
 from millpond.model.formats import DiskFormat
 from millpond.model.volume import VolumeSpec
-from millpond.storage.pool import Pool
 from millpond.system import files, streams
 
 _ENDING = ".json"

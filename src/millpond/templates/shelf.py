@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Protocol
 
 from millpond.errors import NeedsHostFiles, PoolUnusable, VolumeExists, VolumeNotFound
+from millpond.libvirt.host_files import is_marker
+from millpond.libvirt.pool import Pool
+from millpond.libvirt.transfer import bytes_of, download
 from millpond.model.formats import DiskFormat
 from millpond.model.template import Prepared
 from millpond.model.volume import Volume, VolumeSpec
-from millpond.storage.host_files import is_marker
-from millpond.storage.pool import Pool
-from millpond.storage.transfer import bytes_of, download
 from millpond.system import files
 from millpond.system.files import CHUNK, Progress, silent
 

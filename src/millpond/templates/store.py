@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from millpond.errors import DamagedRecord, UnreadableRecord
+from millpond.libvirt.pool import Pool
 from millpond.model.formats import DiskFormat
 from millpond.model.template import SCHEMA, Template
 from millpond.records import codec
-from millpond.storage.pool import Pool
 from millpond.system.locks import Locks
 from millpond.templates.ledger import (
     FileLedger,

@@ -1,0 +1,121 @@
+"""Template to disk: what every backend promises."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from millpond.disks.growth import Growth, Way
+from millpond.libvirt.pool import Pool
+from millpond.model.formats import DiskFormat
+from millpond.model.layer import Chain, Layer
+from millpond.model.names import ServerId
+from millpond.model.server import Content, Disk, TemplateRef
+from millpond.model.template import Template
+from millpond.system.files import Progress, silent
+
+
+class PoolsOf(Protocol):
+    """The pools of a host: by the role of a new disk, by the name in an old one's record (B13)."""
+
+    @property
+    def base(self) -> Pool: ...
+
+    def for_role(self, role: str) -> Pool: ...
+
+    def named(self, name: str) -> Pool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskWanted:
+    server: ServerId
+    role: str
+    size: int
+    target: str = ""
+    """Given last, when it is known which disks stand before it."""
+    content: Content = Content.IMAGE
+    template: TemplateRef | None = None
+
+
+class ImageBackend(Protocol):
+    def plan(self, wanted: DiskWanted) -> Disk:
+        """The disk as it will be, for the record. Nothing is made yet."""
+        ...
+
+    def create(self, disk: Disk, template: Template | None) -> Disk:
+        """Make the disk of a record, empty without a template. One that was begun and not
+        finished is made anew. The disk as it became: it may be larger."""
+        ...
+
+    def chain(self, disk: Disk) -> Chain:
+        """The layers of a disk as a domain names them, the top first."""
+        ...
+
+    def fill(self, disk: Disk, content: bytes) -> None:
+        """Write a small disk's whole content into it."""
+        ...
+
+    def growth(self, disk: Disk, way: Way | None = None) -> Growth:
+        """How it becomes larger; ``way`` names the one in which that was begun."""
+        ...
+
+    def mend(self, disk: Disk) -> None:
+        """Before a server starts on it: put right what a crash may have left."""
+        ...
+
+    def extract(
+        self,
+        disk: Disk,
+        target: Path,
+        format: DiskFormat,
+        *,
+        compress: bool,
+        progress: Progress = silent,
+    ) -> None:
+        """What the disk holds, as one image in a new file; told of as many bytes as it has.
+        Nobody writes to it: the server is off, or goes on in an overlay. A backend that freezes
+        itself tells what the disk held when it was frozen, and callers freeze it first."""
+        ...
+
+    def extracts_beside(self, disk: Disk) -> bool:
+        """Whether, while it is extracted, something lies beside it that tidy() removes."""
+        ...
+
+    def tidy(self, disk: Disk) -> None:
+        """Remove what an extraction that was interrupted left beside it."""
+        ...
+
+    def merge(self, disk: Disk, above: Layer) -> None:
+        """Write into the disk what an overlay above it holds; no server runs on either. The
+        overlay stays as it is, so that this can be done again if it is interrupted. Raises
+        NeedsHostFiles, and then it can be done by a server that runs."""
+        ...
+
+    def exists(self, disk: Disk) -> bool: ...
+
+    def delete(self, disk: Disk) -> None:
+        """A disk that is gone already is no error."""
+        ...
+
+
+@runtime_checkable
+class FreezesItself(Protocol):
+    """What a backend may have besides, and to have it is the capability: its pool can keep a
+    moment of a disk while a server writes on."""
+
+    def freeze(self, disk: Disk) -> None:
+        """Keep what the disk holds now, in place of any moment that was kept before."""
+        ...
+
+    def thaw(self, disk: Disk) -> None:
+        """Forget it; a disk that is not frozen, or is gone, is no error."""
+        ...
+
+
+@runtime_checkable
+class BringsTemplates(Protocol):
+    """Likewise: its disks are made from what its own pool has of a template."""
+
+    def bring(self, template: Template) -> None:
+        """What the first disk would do: have the template in that pool, too. Where it is there
+        already, nothing is read and nothing written. The template's lock is held."""
+        ...

@@ -1,0 +1,255 @@
+"""The ways in which a disk becomes larger."""
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from millpond.disks import own_format
+from millpond.errors import NeedsHostFiles, NoSpace, PoolBusy, ToolFailed, VolumeNotFound
+from millpond.images.formats import written
+from millpond.libvirt.pool import Pool
+from millpond.model.layer import FileSource, Layer
+from millpond.model.names import grown_name
+from millpond.model.server import Disk
+from millpond.model.sizes import format_size
+from millpond.model.volume import Volume, VolumeSpec
+from millpond.system import files, lvm, qemu_img
+
+CanOpen = Callable[[Volume, int], bool]
+"""Whether a volume of the host can be opened here, for reading or for writing."""
+
+
+class Way(StrEnum):
+    """Decided once and written into the journal: whoever goes on goes on this way."""
+
+    RESIZED = "resized"
+    """In place by libvirt; of a server that runs, by QEMU alone."""
+    EXTENDED = "extended"
+    """In place, before a running server can be told."""
+    REWRITTEN = "rewritten"
+    """Copied into a larger file, which then takes its place."""
+    REMADE = "remade"
+    """Copied to another volume, deleted, and made larger from there."""
+
+    @property
+    def only_off(self) -> bool:
+        return self in (Way.REWRITTEN, Way.REMADE)
+
+    @property
+    def only_forward(self) -> bool:
+        """Begun, it is finished: there may be nothing left of the disk but its copy."""
+        return self is Way.REMADE
+
+
+class Growth(Protocol):
+    """Of one disk. All of it may be called again after it was interrupted anywhere."""
+
+    @property
+    def way(self) -> Way: ...
+
+    def size(self) -> int:
+        """How large it is, which the record need not know: somebody may have grown it."""
+        ...
+
+    def begin(self, size: int) -> None:
+        """What must be complete before the disk itself is touched."""
+        ...
+
+    def finish(self, size: int) -> int:
+        """Make it larger, and say how large it became."""
+        ...
+
+    def abandon(self) -> None:
+        """Remove what was begun and lies beside the disk."""
+        ...
+
+
+class _OfOneDisk:
+    """Nothing lies beside it, unless its way says otherwise."""
+
+    def __init__(self, pool: Pool, disk: Disk, can_open: CanOpen) -> None:
+        self._pool = pool
+        self._disk = disk
+        self._can_open = can_open
+
+    def begin(self, size: int) -> None:
+        """It is touched at once."""
+
+    def abandon(self) -> None:
+        """It has grown or it has not."""
+
+    def _volume(self) -> Volume:
+        return self._pool.get(self._disk.volume)
+
+    def _refuse_unless_open(self, volume: Volume) -> None:
+        if not self._can_open(volume, os.W_OK):
+            reason = f"libvirt cannot do it in pool {volume.pool}"
+            raise NeedsHostFiles(f"growing volume {volume.name}", reason, volume.path)
+
+
+class Resized(_OfOneDisk):
+    way = Way.RESIZED
+
+    def size(self) -> int:
+        """By libvirt, where that takes the disk for what it is."""
+        volume = self._volume()
+        return volume.capacity if volume.is_seen_as(self._disk.format) else self._disk.size
+
+    def finish(self, size: int) -> int:
+        """libvirt grows a disk as what it takes it for, and that a guest may have written: where
+        it is mistaken, the disk is grown here, by its stated format."""
+        volume = self._volume()
+        if volume.is_seen_as(self._disk.format):
+            self._pool.resize(volume.name, size)
+            return self._volume().capacity
+        self._refuse_unless_open(volume)
+        with own_format.room_for(volume, size):
+            layer = Layer(source=FileSource(path=volume.path), format=self._disk.format)
+            qemu_img.resize([layer], size)
+        return size
+
+
+class Extended(_OfOneDisk):
+    """A logical volume, which libvirt cannot grow."""
+
+    way = Way.EXTENDED
+
+    def size(self) -> int:
+        return max(self._disk.size, lvm.size(self._volume().path))
+
+    def begin(self, size: int) -> None:
+        """A full group is said before anything is touched."""
+        self._pool.refresh()
+        if size - self._disk.size > (free := self._pool.usage().available):
+            raise NoSpace(f"pool {self._pool.name}", format_size(size), format_size(free))
+
+    def finish(self, size: int) -> int:
+        """What the new extents held is another server's. They are wiped as a volume of their own,
+        before they become the disk's: nothing is ever wiped that a guest can write to, however
+        often this is resumed. libvirt learns of it when it can."""
+        volume = self._volume()
+        self._refuse_unless_open(volume)
+        self.abandon()  # of an attempt that was interrupted
+        if (missing := size - lvm.size(volume.path)) > 0:
+            spec = VolumeSpec(
+                name=grown_name(volume.name), format=self._disk.format, capacity=missing
+            )
+            extents = lvm.extents(self._pool.create(spec).path)
+            self.abandon()
+            lvm.extend(volume.path, extents)
+        with suppress(PoolBusy):
+            self._pool.refresh()
+        return lvm.size(volume.path)
+
+    def abandon(self) -> None:
+        _delete_grown(self._pool, self._disk)
+
+
+class Rewritten(_OfOneDisk):
+    """A file of a format that nobody can grow in place."""
+
+    way = Way.REWRITTEN
+
+    def size(self) -> int:
+        volume = self._volume()
+        self._refuse_unless_open(volume)
+        return written.virtual_size(Path(volume.path), self._disk.format)
+
+    def finish(self, size: int) -> int:
+        """The larger file is complete and compared when it takes the other's name: there is
+        always one or the other."""
+        volume = self._volume()
+        self._refuse_unless_open(volume)
+        path, format = Path(volume.path), self._disk.format
+        own_format.close(path, format)
+        if written.virtual_size(path, format) < size:
+            self.abandon()  # of an attempt that was interrupted
+            self._rewrite(volume, size)
+        return written.virtual_size(path, format)
+
+    def abandon(self) -> None:
+        """libvirt may have seen the file, if somebody refreshed the pool."""
+        grown = grown_name(self._disk.volume)
+        files.remove(Path(self._pool.path) / grown)
+        with suppress(VolumeNotFound):
+            self._pool.delete(grown)
+
+    def _rewrite(self, volume: Volume, size: int) -> None:
+        path, format = Path(volume.path), self._disk.format
+        grown = path.with_name(grown_name(path.name))
+        source = Layer(source=FileSource(path=volume.path), format=format)
+        with own_format.room_for(volume, size):
+            files.make_like(path, grown)
+            own_format.write(grown, format, size, source)
+        made = Layer(source=FileSource(path=str(grown)), format=format)
+        if not qemu_img.is_same(source, made):
+            raise ToolFailed("qemu-img", f"the larger copy of {volume.name} differs from it")
+        os.rename(grown, path)
+        files.sync_directory(path.parent)
+        self._pool.refresh()
+
+
+class Remade(_OfOneDisk):
+    """A volume that only libvirt can reach, and libvirt cannot grow or rename it."""
+
+    way = Way.REMADE
+
+    def size(self) -> int:
+        """As long as there is a copy, the disk may be half made."""
+        return self._disk.size if self._copy() else self._volume().capacity
+
+    def begin(self, size: int) -> None:
+        """As much as both need together is free, or nothing is done: when the disk is gone, its
+        copy takes as much as that did."""
+        if self._is_remade():
+            return
+        self.abandon()
+        volume = self._volume()
+        if volume.capacity >= size:
+            return
+        self._pool.refresh()
+        if (free := self._pool.usage().available) < size:
+            raise NoSpace(f"pool {self._pool.name}", format_size(size), format_size(free))
+        self._pool.create_from(self._spec(grown_name(volume.name), volume.capacity), volume)
+
+    def finish(self, size: int) -> int:
+        """As long as there is a copy, the disk may be half made. It is removed last."""
+        if self._copy() is None:  # whoever gave up has removed it
+            self.begin(size)
+        if copy := self._copy():
+            with suppress(VolumeNotFound):
+                self._pool.delete(self._disk.volume)
+            self._pool.create_from(self._spec(self._disk.volume, size), copy)
+            self._pool.delete(copy.name)
+        return self._volume().capacity
+
+    def abandon(self) -> None:
+        _delete_grown(self._pool, self._disk)
+
+    def _copy(self) -> Volume | None:
+        return self._pool.find(grown_name(self._disk.volume))
+
+    def _is_remade(self) -> bool:
+        """An attempt that was interrupted has begun to make the disk from its copy, which holds
+        what is on no other volume: the copy is as large as the disk was."""
+        copy, disk = self._copy(), self._pool.find(self._disk.volume)
+        return copy is not None and (disk is None or disk.capacity > copy.capacity)
+
+    def _spec(self, name: str, capacity: int) -> VolumeSpec:
+        return VolumeSpec(name=name, format=self._disk.format, capacity=capacity)
+
+
+def _delete_grown(pool: Pool, disk: Disk) -> None:
+    with suppress(VolumeNotFound):
+        pool.delete(grown_name(disk.volume))
+
+
+GROWTHS: Mapping[Way, Callable[[Pool, Disk, CanOpen], Growth]] = {
+    Way.RESIZED: Resized,
+    Way.EXTENDED: Extended,
+    Way.REWRITTEN: Rewritten,
+    Way.REMADE: Remade,
+}

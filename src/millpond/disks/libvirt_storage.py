@@ -1,0 +1,314 @@
+"""LibvirtStorage: disks as volumes of a storage pool, overlays or full copies (specs 001)."""
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from millpond.disks import extraction, own_format
+from millpond.disks.backend import DiskWanted, PoolsOf
+from millpond.disks.growth import GROWTHS, CanOpen, Growth, Way
+from millpond.errors import DiskTooSmall, NeedsHostFiles, VolumeNotFound
+from millpond.images.formats import written
+from millpond.libvirt import host_files
+from millpond.libvirt.pool import Pool
+from millpond.model.formats import Backend, DiskFormat
+from millpond.model.layer import Chain, FileSource, Layer, VolumeSource
+from millpond.model.names import volume_name
+from millpond.model.server import Disk
+from millpond.model.sizes import enough_for, format_size
+from millpond.model.template import Template
+from millpond.model.volume import Backing, Volume, VolumeSpec
+from millpond.system import files, qemu_img
+from millpond.system.files import Progress, silent
+from millpond.system.qemu_img import Told
+
+LOG = logging.getLogger(__name__)
+
+FindLinked = Callable[[str], Layer | None]
+"""Where the bytes of the template of this name are, if it is a link; None of one in the pool."""
+
+
+def unlinked(_template: str) -> None:
+    """All templates are in the base pool."""
+
+
+class LibvirtStorage:
+    """Decides by what the pool can do, never by its name or type."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        pools: PoolsOf,
+        *,
+        pool: str = "",
+        can_open: CanOpen = host_files.can_open,
+        linked: FindLinked = unlinked,
+    ) -> None:
+        self._backend = backend
+        self._pools = pools
+        self._own_pool = pool
+        self._can_open = can_open
+        self._linked = linked
+
+    def plan(self, wanted: DiskWanted) -> Disk:
+        pool = (
+            self._pools.named(self._own_pool)
+            if self._own_pool
+            else self._pools.for_role(wanted.role)
+        )
+        return Disk(
+            role=wanted.role,
+            backend=self._backend,
+            pool=pool.name,
+            volume=volume_name(wanted.server, wanted.role),
+            format=self._backend.disk_format,
+            size=wanted.size,
+            target=wanted.target,
+            content=wanted.content,
+            template=wanted.template,
+            overlay=bool(
+                wanted.template and self._backend is Backend.QCOW2 and pool.capabilities.overlays
+            ),
+        )
+
+    def create(self, disk: Disk, template: Template | None) -> Disk:
+        if template:
+            _refuse_too_small(disk, template)
+        self.delete(disk)  # the record came first: a volume of this name is our own half-made one
+        pool = self._pools.named(disk.pool)
+        if not disk.format.libvirt_makes:
+            return replace(disk, size=self._write(disk, template))
+        if template is None:
+            pool.create(spec_of(disk))
+            LOG.info("made %s/%s, empty", disk.pool, disk.volume)
+        elif disk.overlay:
+            self._overlay(disk, template)
+        else:
+            self._copy(disk, template)
+        made = pool.get(disk.volume)
+        self._sync(made)
+        return replace(disk, size=made.capacity) if made.is_seen_as(disk.format) else disk
+
+    def fill(self, disk: Disk, content: bytes) -> None:
+        pool = self._pools.named(disk.pool)
+        pool.upload(disk.volume, content)
+        self._sync(pool.get(disk.volume))
+
+    def growth(self, disk: Disk, way: Way | None = None) -> Growth:
+        pool = self._pools.named(disk.pool)
+        return GROWTHS[way or self._way(disk, pool)](pool, disk, self._can_open)
+
+    def mend(self, disk: Disk) -> None:
+        if not disk.format.stays_open:
+            return
+        volume = self._pools.named(disk.pool).get(disk.volume)
+        if self._can_open(volume, os.W_OK) and own_format.close(Path(volume.path), disk.format):
+            LOG.info("mended %s/%s, which a crash had left open", disk.pool, disk.volume)
+
+    def chain(self, disk: Disk) -> Chain:
+        if not disk.content.is_seen_by_the_guest:
+            return self._layers(disk)  # <kernel> and <initrd> take a path
+        top = Layer(source=self._pools.named(disk.pool).source(disk.volume), format=disk.format)
+        if not disk.overlay or disk.template is None:
+            return (top,)
+        base = VolumeSource(pool=disk.template.pool, volume=disk.template.volume)
+        volume = Layer(source=base, format=disk.template.format)
+        return top, self._linked(disk.template.volume) or volume
+
+    def extract(
+        self,
+        disk: Disk,
+        target: Path,
+        format: DiskFormat,
+        *,
+        compress: bool,
+        progress: Progress = silent,
+    ) -> None:
+        """By qemu-img with every layer stated: createXMLFrom would take a raw disk for what its
+        first bytes say, and a guest writes those (trap 2)."""
+        if self._is_here(disk):
+            told = Told(progress=progress, total=disk.size)
+            qemu_img.extract(self._layers(disk), target, format, compress=compress, told=told)
+            return
+        pool = self._pools.named(disk.pool)
+        if disk.overlay and disk.template and self._linked(disk.template.volume):
+            path = pool.get(disk.volume).path
+            reason = "libvirt does not know what its template is linked to"
+            raise NeedsHostFiles(f"a snapshot of {disk.role}", reason, path)
+        try:
+            extraction.extract(pool, disk, target, format, compress=compress, progress=progress)
+        finally:
+            extraction.tidy(pool, disk)
+
+    def extracts_beside(self, disk: Disk) -> bool:
+        return extraction.is_beside(disk) and not self._is_here(disk)
+
+    def tidy(self, disk: Disk) -> None:
+        extraction.tidy(self._pools.named(disk.pool), disk)
+
+    def merge(self, disk: Disk, above: Layer) -> None:
+        volume = self._pools.named(disk.pool).get(disk.volume)
+        if not self._is_here(disk):
+            reason = "libvirt merges only disks of a server that runs"
+            raise NeedsHostFiles(f"writing an overlay into {disk.role}", reason, volume.path)
+        layers = (above, *self._layers(disk))
+        with own_format.room_for(volume, disk.size):
+            own_format.merge(Path(volume.path), layers)
+        LOG.info("wrote what lay above it into %s/%s", disk.pool, disk.volume)
+
+    def exists(self, disk: Disk) -> bool:
+        return self._pools.named(disk.pool).find(disk.volume) is not None
+
+    def delete(self, disk: Disk) -> None:
+        pool = self._pools.named(disk.pool)
+        if way := _way_by_copy(disk, pool):
+            self.growth(disk, way).abandon()
+        extraction.tidy(pool, disk)
+        with suppress(VolumeNotFound):
+            pool.delete(disk.volume)
+
+    def _sync(self, volume: Volume) -> None:
+        """The record will say that the disk is made, and what libvirt makes by qemu-img is in the
+        page cache alone. A volume on a remote host cannot be synced from here."""
+        if self._can_open(volume, os.R_OK):
+            files.sync_path(Path(volume.path))
+
+    def _is_here(self, disk: Disk) -> bool:
+        """With the template that it stands on, which may lie in a pool that is elsewhere."""
+        volumes = [self._pools.named(disk.pool).get(disk.volume)]
+        if disk.overlay and disk.template and not self._linked(disk.template.volume):
+            volumes.append(self._pools.base.get(disk.template.volume))
+        return all(self._can_open(each, os.R_OK) for each in volumes)
+
+    def _way(self, disk: Disk, pool: Pool) -> Way:
+        by_copy = _way_by_copy(disk, pool)
+        volume = pool.find(disk.volume)  # none while it is made anew from its copy
+        if by_copy is Way.REMADE and volume and self._can_open(volume, os.W_OK):
+            return Way.EXTENDED
+        return by_copy or Way.RESIZED
+
+    def _layers(self, disk: Disk) -> Chain:
+        """The chain as tools on this machine open it."""
+        top = _opened(self._pools.named(disk.pool).get(disk.volume), disk.format)
+        if not disk.overlay or disk.template is None:
+            return (top,)
+        if linked := self._linked(disk.template.volume):
+            return top, linked
+        base = self._pools.base.get(disk.template.volume)
+        return top, _opened(base, disk.template.format)
+
+    def _overlay(self, disk: Disk, template: Template) -> None:
+        """Above a link its header names nothing, and could not: libvirt takes no URLs there
+        (trap 18). The domain states the chain in any case."""
+        backing = None
+        if not template.link:
+            base = self._pools.base.get(template.volume)
+            backing = Backing(path=base.path, format=template.format)
+        self._pools.named(disk.pool).create(spec_of(disk, backing))
+        LOG.info("made %s/%s, an overlay of %s", disk.pool, disk.volume, template.volume)
+
+    def _copy(self, disk: Disk, template: Template) -> None:
+        """createXMLFrom reads holes and writes them out; where we can open the host's files, an
+        empty volume is filled here instead, by reflink or by a copy that keeps holes."""
+        if layer := template.linked_layer:
+            self._pour(disk, layer, "it does not know the template")
+            LOG.info("made %s/%s from %s by copy", disk.pool, disk.volume, template.volume)
+            return
+        base = self._pools.base.get(template.volume)
+        pool = self._pools.named(disk.pool)
+        fills = pool.capabilities.sparse and disk.format is template.format
+        volume = pool.create(spec_of(disk)) if fills else None
+        if volume and self._can_fill(volume, base):
+            how = _fill(volume, base)
+        else:
+            if volume:
+                pool.delete(volume.name)
+            how = self._copy_whole(disk, base, template)
+        LOG.info("made %s/%s from %s by %s", disk.pool, disk.volume, base.name, how)
+
+    def _copy_whole(self, disk: Disk, base: Volume, template: Template) -> str:
+        """By libvirt, unless it takes the template for what the image's content begins like: then
+        it would bring a file of the host into the disk that is named there."""
+        pool = self._pools.named(disk.pool)
+        if base.is_seen_as(template.format):
+            pool.create_from(spec_of(disk), base)
+            return "copy by libvirt"
+        source = _opened(base, template.format)
+        self._pour(disk, source, "libvirt takes the template for something else")
+        return "copy"
+
+    def _pour(self, disk: Disk, source: Layer, why_not_libvirt: str) -> None:
+        """By qemu-img, which is told what everything is."""
+        volume = self._pools.named(disk.pool).create(spec_of(disk))
+        if not self._can_open(volume, os.W_OK):
+            raise NeedsHostFiles(f"filling volume {volume.name}", why_not_libvirt, volume.path)
+        with own_format.room_for(volume, disk.size):
+            qemu_img.fill(_opened(volume, disk.format), [source])
+
+    def _write(self, disk: Disk, template: Template | None) -> int:
+        """A disk of a format that libvirt does not make. How large it became."""
+        linked = template.linked_layer if template else None
+        base = self._pools.base.get(template.volume) if template and not linked else None
+        volume = self._empty_file(disk, base)
+        LOG.info("writing %s/%s here: libvirt makes no %s", disk.pool, disk.volume, disk.format)
+        if base and template and _is_like(disk, template):
+            _fill(volume, base)
+            return written.virtual_size(Path(volume.path), disk.format)
+        source = _opened(base, template.format) if base and template else linked
+        with own_format.room_for(volume, disk.size):
+            return own_format.write(Path(volume.path), disk.format, disk.size, source)
+
+    def _empty_file(self, disk: Disk, base: Volume | None) -> Volume:
+        """Made by libvirt, so that the pool knows it, as the only thing that libvirt can make
+        without looking at what it is."""
+        pool = self._pools.named(disk.pool)
+        volume = pool.create(VolumeSpec(name=disk.volume, format=DiskFormat.RAW, capacity=0))
+        if self._can_fill(volume, base):
+            return volume
+        pool.delete(volume.name)
+        raise NeedsHostFiles(f"a {disk.format} disk", "libvirt cannot make one", volume.path)
+
+    def _can_fill(self, volume: Volume, base: Volume | None) -> bool:
+        readable = base is None or self._can_open(base, os.R_OK)
+        return readable and self._can_open(volume, os.W_OK)
+
+
+def _refuse_too_small(disk: Disk, template: Template) -> None:
+    if disk.size < template.virtual_size:
+        needed, enough = format_size(template.virtual_size), enough_for(template.virtual_size)
+        raise DiskTooSmall(format_size(disk.size), needed, template.image, enough)
+
+
+def spec_of(disk: Disk, backing: Backing | None = None) -> VolumeSpec:
+    return VolumeSpec(name=disk.volume, format=disk.format, capacity=disk.size, backing=backing)
+
+
+def _opened(volume: Volume, format: DiskFormat) -> Layer:
+    device = Path(volume.path).is_block_device()
+    return Layer(source=FileSource(path=volume.path, device=device), format=format)
+
+
+def _is_like(disk: Disk, template: Template) -> bool:
+    """A copy of the file is the disk."""
+    return (disk.format, disk.size) == (template.format, template.virtual_size)
+
+
+def _way_by_copy(disk: Disk, pool: Pool) -> Way | None:
+    """The way of a disk that cannot be grown in place, or not without the host's files."""
+    if not disk.format.libvirt_makes:
+        return Way.REWRITTEN
+    return None if pool.capabilities.grows else Way.REMADE
+
+
+def _fill(volume: Volume, base: Volume) -> str:
+    with (
+        own_format.room_for(volume, base.allocation),
+        open(base.path, "rb") as source,
+        open(volume.path, "r+b") as target,
+    ):
+        how = files.copy_into(source.fileno(), target.fileno())
+        files.sync(target.fileno())
+        return how

@@ -1,0 +1,55 @@
+"""How much space the pools of a host's disks have, each file system counted once."""
+
+import os
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
+
+from millpond.errors import PoolNotFound
+from millpond.libvirt.pool import PoolType
+from millpond.libvirt.pools import Pools
+from millpond.model.server import Server
+from millpond.model.volume import PoolUsage
+
+
+def space(pools: Pools, names: Iterable[str], are_here: Callable[[str], bool]) -> PoolUsage:
+    """Together. Directory pools of one file system share its space."""
+    usages = {name: _usage(pools, name, are_here) for name in names}
+    found = {_place(pools, name): usage for name, usage in usages.items()}
+    return PoolUsage(
+        capacity=sum(each.capacity for each in found.values()),
+        allocation=sum(each.allocation for each in found.values()),
+        available=sum(each.available for each in found.values()),
+    )
+
+
+def promised(pools: Pools, servers: Sequence[Server]) -> int:
+    """What the disks of these servers may still come to occupy."""
+    ours = {(disk.pool, disk.volume) for server in servers for disk in server.disks}
+    return sum(_growth(pools, ours))
+
+
+def _usage(pools: Pools, name: str, are_here: Callable[[str], bool]) -> PoolUsage:
+    """Of a file system that is here, as it is: libvirt answers as of its last refresh, and guests
+    fill their disks meanwhile."""
+    pool = pools.named(name)
+    if pools.plan.all()[name].type is not PoolType.DIR or not are_here(name):
+        return pool.usage()
+    found = os.statvfs(pool.path)
+    return PoolUsage(
+        capacity=found.f_frsize * found.f_blocks,
+        allocation=found.f_frsize * (found.f_blocks - found.f_bfree),
+        available=found.f_frsize * found.f_bavail,
+    )
+
+
+def _growth(pools: Pools, ours: set[tuple[str, str]]) -> Iterator[int]:
+    for name in sorted({pool for pool, _ in ours}):
+        with suppress(PoolNotFound):
+            for volume in pools.opened(name).volumes():
+                if (name, volume.name) in ours:
+                    yield max(0, volume.capacity - volume.allocation)
+
+
+def _place(pools: Pools, name: str) -> Hashable:
+    wanted = pools.plan.all()[name]
+    return os.stat(wanted.path).st_dev if wanted.type is PoolType.DIR else name

@@ -1,0 +1,177 @@
+"""A domain that Nova made, and the server that it would be here.
+
+The domain is defined anew from the server's record when it is next started. So what no record of
+ours can hold, and a guest would miss, speaks against taking it.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from millpond.legacy.disk import LegacyDisk, LegacyServer
+from millpond.legacy.image_files import PLOOP_IMAGE
+from millpond.model.flavor import Flavor
+from millpond.model.formats import Backend, DiskFormat, ImageFormat
+from millpond.model.names import UUID, ImageId
+from millpond.model.server import (
+    TARGET_PREFIXES,
+    Content,
+    Disk,
+    Hardware,
+    ImageRef,
+    Network,
+    NetworkKind,
+    Server,
+    VirtType,
+)
+from millpond.model.sizes import KiB
+from millpond.xml.domain import DiskXml, InterfaceXml
+from millpond.xml.nova import NovaDomainXml, NovaInstanceXml
+
+
+def objections(found: LegacyServer, domain: NovaDomainXml | None) -> Iterator[str]:
+    """All that stands in the way of taking it, in words."""
+    yield from found.obstacles
+    if domain is None:
+        yield "there is no domain of this UUID here"
+        return
+    yield from _objections_to_machine(domain)
+    yield from _objections_to_interfaces(domain)
+    yield from _objections_to_disks(found, domain)
+
+
+def server_of(found: LegacyServer, domain: NovaDomainXml, host: str) -> Server:
+    """The record of one that nothing speaks against."""
+    disks = tuple(_recorded(found, domain))
+    nova = domain.instance or NovaInstanceXml()
+    root = next((each for each in disks if each.role == "disk"), disks[0])
+    return Server(
+        id=found.id,
+        name=domain.name,
+        host=host,
+        image=_image(nova, root.format),
+        flavor=_flavor(domain, nova, disks),
+        hardware=_hardware(domain, root.bus),
+        networks=tuple(_network(each) for each in domain.interfaces),
+        disks=disks,
+        created=_created(nova),
+    )
+
+
+def _objections_to_machine(domain: NovaDomainXml) -> Iterator[str]:
+    if domain.type not in tuple(VirtType):
+        yield f"it is a domain of type {domain.type!r}, not of QEMU's"
+    if domain.kernel:
+        yield f"it boots the kernel {domain.kernel}, not its disk"
+    if domain.firmware == "efi" or domain.loader == "pflash":
+        yield "it boots by UEFI, and the firmware's variables would be lost"
+    lost = {
+        "devices of the host are passed through to it": domain.host_devices,
+        "directories of the host are shared with it": domain.shares,
+        "it has a TPM": domain.tpm,
+        "its memory is encrypted": domain.sealed_memory,
+    }
+    yield from (words for words, is_there in lost.items() if is_there)
+
+
+def _objections_to_interfaces(domain: NovaDomainXml) -> Iterator[str]:
+    for each in domain.interfaces:
+        if each.type not in tuple(NetworkKind) or each.virtual_port:
+            kind = " ".join(filter(None, (each.type, each.virtual_port)))
+            yield f"its interface {each.mac} is of the kind {kind!r}, which is not known here"
+
+
+def _objections_to_disks(found: LegacyServer, domain: NovaDomainXml) -> Iterator[str]:
+    attached = []
+    for disk in _occupied(domain):
+        legacy = _legacy(found, disk)
+        if legacy is None:
+            yield f"its disk {disk.target}, {_place(disk)}, is not in Nova's legacy layout"
+            continue
+        attached.append(legacy)
+        stated = disk.driver_type or DiskFormat.RAW  # as libvirt takes it
+        if legacy.format and stated != legacy.format:
+            yield f"{legacy.role}: it is {legacy.format} on record, but {stated} in the domain"
+        if disk.bus not in TARGET_PREFIXES:
+            yield f"{legacy.role}: it is on the bus {disk.bus!r}, which is not known here"
+    for each in found.disks:
+        if each not in attached:
+            yield f"{each.role}: it is not attached to the domain"
+
+
+def _recorded(found: LegacyServer, domain: NovaDomainXml) -> Iterator[Disk]:
+    for disk in _occupied(domain):
+        legacy = _legacy(found, disk)
+        assert legacy
+        yield legacy.record(target=disk.target, bus=disk.bus or "")
+
+
+def _occupied(domain: NovaDomainXml) -> list[DiskXml]:
+    """Without drives that have no disc in them."""
+    return [disk for disk in domain.disks if _place(disk)]
+
+
+def _legacy(found: LegacyServer, disk: DiskXml) -> LegacyDisk | None:
+    """Where both names lead: the instances may lie behind a link, a volume has several."""
+    place = os.path.realpath(_place(disk))
+    fitting = (each for each in found.disks if place in map(os.path.realpath, _places(each)))
+    return next(fitting, None)
+
+
+def _places(disk: LegacyDisk) -> tuple[str, ...]:
+    if disk.layout is Backend.PLOOP:
+        return disk.path, os.path.join(disk.path, PLOOP_IMAGE)
+    return (disk.path,)
+
+
+def _place(disk: DiskXml) -> str:
+    source = disk.source
+    return (source.file or source.device or source.name or source.volume or "") if source else ""
+
+
+def _image(nova: NovaInstanceXml, instead: DiskFormat) -> ImageRef:
+    """Of an image that Nova does not tell of, the format is that of the disk made from it."""
+    known = nova.root_type == "image" and re.fullmatch(UUID, nova.root_id or "")
+    id = (nova.root_id or "") if known else ""
+    stated = nova.image_format if nova.image_format in tuple(ImageFormat) else instead
+    return ImageRef(id=ImageId(id), name=id or "unknown", format=ImageFormat(stated or instead))
+
+
+def _flavor(domain: NovaDomainXml, nova: NovaInstanceXml, disks: tuple[Disk, ...]) -> Flavor:
+    def size(content: Content) -> int:
+        return sum(disk.size for disk in disks if disk.content is content)
+
+    return Flavor(
+        name=nova.flavor or "",
+        vcpus=domain.vcpus,
+        memory=domain.memory * KiB,
+        disk=size(Content.IMAGE),
+        ephemeral=size(Content.EPHEMERAL),
+        swap=size(Content.SWAP),
+    )
+
+
+def _hardware(domain: NovaDomainXml, bus: str) -> Hardware:
+    models = [each.model for each in domain.interfaces if each.model]
+    return Hardware(
+        virt_type=VirtType(domain.type),
+        machine=domain.machine or "",
+        disk_bus=bus,
+        vif_model=models[0] if models else "virtio",
+    )
+
+
+def _network(interface: InterfaceXml) -> Network:
+    kind = NetworkKind(interface.type)
+    sources = {NetworkKind.NETWORK: interface.network, NetworkKind.BRIDGE: interface.bridge}
+    return Network(kind=kind, source=sources.get(kind) or "", mac=interface.mac or "")
+
+
+def _created(nova: NovaInstanceXml) -> str:
+    """Nova writes it without its zone, which is UTC."""
+    try:
+        made = datetime.fromisoformat(nova.created or "").replace(tzinfo=UTC)
+    except ValueError:
+        made = datetime.now(UTC)
+    return made.isoformat(timespec="seconds")

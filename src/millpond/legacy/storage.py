@@ -1,0 +1,167 @@
+"""LegacyStorage: disks as files of an instance directory, as Nova laid them out (deprecated).
+
+They are attached, grown, snapshotted and deleted where they are; none is ever made. Logical
+volumes and RBD images of Nova's need nothing of this: LibvirtStorage serves them (B25).
+"""
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from millpond.disks import own_format
+from millpond.disks.backend import DiskWanted
+from millpond.disks.growth import Growth, Way
+from millpond.errors import DamagedRecord, StateNotWritable, Unsupported
+from millpond.legacy import disk_info
+from millpond.legacy.image_files import PLOOP_DESCRIPTOR, PLOOP_IMAGE
+from millpond.model.formats import Backend, DiskFormat
+from millpond.model.layer import Chain, FileSource, Layer
+from millpond.model.server import Disk
+from millpond.model.template import Template
+from millpond.system import files, qcow2, qemu_img
+from millpond.system.files import Progress, silent
+from millpond.system.qemu_img import Told
+
+LOG = logging.getLogger(__name__)
+
+_PLOOP_FILES = (PLOOP_IMAGE, PLOOP_DESCRIPTOR, f"{PLOOP_DESCRIPTOR}.lck")
+
+
+class LegacyStorage:
+    def __init__(self, cache: Path) -> None:
+        """``cache`` has the bases: Nova's ``_base``."""
+        self._cache = cache
+
+    def plan(self, wanted: DiskWanted) -> Disk:
+        _refuse(wanted.role)
+
+    def create(self, disk: Disk, template: Template | None) -> Disk:
+        _refuse(disk.role)
+
+    def fill(self, disk: Disk, content: bytes) -> None:
+        _refuse(disk.role)
+
+    def chain(self, disk: Disk) -> Chain:
+        """By paths: a base that Nova put into the cache need not be known to libvirt's pool."""
+        formats = (disk.format, *([disk.template.format] if disk.template else []))
+        return tuple(
+            Layer(source=FileSource(path=str(path)), format=format)
+            for path, format in zip(self._files(disk), formats, strict=True)
+        )
+
+    def growth(self, disk: Disk, way: Way | None = None) -> Growth:
+        if disk.backend is Backend.PLOOP:
+            reason = "a ploop disk is as large as its description says"
+            raise Unsupported(f"growing {disk.path}", reason, "add a data disk")
+        return _Growth(disk, self.chain(disk))
+
+    def mend(self, disk: Disk) -> None:
+        if self.exists(disk) and own_format.close(_opened(disk), disk.format):
+            LOG.info("mended %s, which a crash had left open", disk.path)
+
+    def extract(
+        self,
+        disk: Disk,
+        target: Path,
+        format: DiskFormat,
+        *,
+        compress: bool,
+        progress: Progress = silent,
+    ) -> None:
+        told = Told(progress=progress, total=disk.size)
+        qemu_img.extract(self.chain(disk), target, format, compress=compress, told=told)
+
+    def extracts_beside(self, _disk: Disk) -> bool:
+        return False
+
+    def tidy(self, _disk: Disk) -> None:
+        """Nothing is ever left."""
+
+    def merge(self, disk: Disk, above: Layer) -> None:
+        path = _opened(disk)
+        with files.explaining_lack_of_space(path):
+            own_format.merge(path, (above, *self.chain(disk)))
+        LOG.info("wrote what lay above it into %s", path)
+
+    def exists(self, disk: Disk) -> bool:
+        return _opened(disk).exists()
+
+    def missing(self, disk: Disk) -> list[Path]:
+        """What it needs and is not there."""
+        return [path for path in self._files(disk) if not path.is_file()]
+
+    def delete(self, disk: Disk) -> None:
+        """What is this disk's, its line in disk.info, and the directory once nothing is left."""
+        path = Path(disk.path)
+        try:
+            _remove(path, _PLOOP_FILES if disk.backend is Backend.PLOOP else ())
+            with suppress(DamagedRecord):  # then it stays, and so does the directory
+                disk_info.forget(path.parent, path.name)
+        except OSError as error:
+            raise StateNotWritable(path, error.strerror or str(error)) from error
+        _remove_if_empty(path.parent)
+        LOG.info("removed %s", disk.path)
+
+    def _files(self, disk: Disk) -> list[Path]:
+        """What QEMU opens, the disk itself first."""
+        base = [self._cache / disk.template.volume] if disk.template else []
+        return [_opened(disk), *base]
+
+
+class _Growth:
+    """In place; of a server that runs, by QEMU."""
+
+    way = Way.RESIZED
+
+    def __init__(self, disk: Disk, chain: Chain) -> None:
+        self._disk = disk
+        self._chain = chain
+
+    def size(self) -> int:
+        return self._disk.size
+
+    def begin(self, size: int) -> None:
+        """It is touched at once."""
+
+    def finish(self, size: int) -> int:
+        path = Path(self._disk.path)
+        with files.explaining_lack_of_space(path):
+            qemu_img.resize(self._chain, size)
+        if self._disk.format is DiskFormat.QCOW2:
+            return qcow2.read_header(path).virtual_size
+        return path.stat().st_size
+
+    def abandon(self) -> None:
+        """It has grown or it has not."""
+
+
+def _opened(disk: Disk) -> Path:
+    """The file that QEMU opens."""
+    path = Path(disk.path)
+    return path / PLOOP_IMAGE if disk.backend is Backend.PLOOP else path
+
+
+def _remove(path: Path, parts: Sequence[str]) -> None:
+    """A file, or a directory of which these are the parts; what else is in it stays, and so does
+    the directory."""
+    if not parts:
+        files.remove(path)
+        return
+    for name in parts:
+        files.remove(path / name)
+    _remove_if_empty(path)
+
+
+def _remove_if_empty(directory: Path) -> None:
+    with suppress(OSError):
+        directory.rmdir()
+
+
+def _refuse(role: str) -> NoReturn:
+    raise Unsupported(
+        f"making {role} in Nova's legacy layout",
+        "it is deprecated, and new disks are volumes of storage pools",
+        "configure a pool (docs/storage.md)",
+    )

@@ -1,0 +1,41 @@
+"""Servers in Nova's legacy layout on this host, and what stands in their way."""
+
+from dataclasses import dataclass
+
+from millpond.legacy.disk import LegacyDisk, LegacyServer
+from millpond.legacy.layout import NovaLayout
+from millpond.legacy.nova_domain import objections
+from millpond.libvirt.domains import Domains
+from millpond.records.records import Records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegacyStatus:
+    id: str
+    name: str
+    """The server's if it is Millpond's by now, else the domain's; empty if there is none."""
+    adopted: bool
+    layout: str
+    disks: tuple[LegacyDisk, ...]
+    in_the_way: tuple[str, ...]
+    """Of adopting it, or of an adopted one's disks."""
+
+
+def status(layout: NovaLayout, records: Records, domains: Domains) -> list[LegacyStatus]:
+    names = {server.id: server.name for server in records.all()}
+    marked = {domain.uuid for domain in domains.records(ignoring=names)}
+    found = layout.servers(known={*names, *marked})
+    return [_status(each, names.get(each.id), domains) for each in found]
+
+
+def _status(found: LegacyServer, name: str | None, domains: Domains) -> LegacyStatus:
+    domain = None if name else domains.of_nova(found.id)
+    problems = objections(found, domain) if name is None else found.obstacles
+    return LegacyStatus(
+        id=found.id,
+        name=name or (domain.name if domain else ""),
+        adopted=name is not None,
+        layout=found.layout,
+        disks=found.disks,
+        in_the_way=tuple(problems),
+    )

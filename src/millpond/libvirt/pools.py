@@ -1,0 +1,139 @@
+"""The pools of one host by name: made when they are first needed, opened as they are otherwise."""
+
+import fnmatch
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from millpond.errors import LibvirtFailed, PoolNotFound, PoolOfAnotherType
+from millpond.libvirt.ensure import PoolWanted, ensure_pool
+from millpond.libvirt.libvirt_pool import LibvirtPool
+from millpond.libvirt.pool import PoolType
+from millpond.model.layer import CephAccess
+from millpond.model.volume import Clearing
+from millpond.system import libvirtd
+from millpond.system.libvirtd import Libvirtd
+from millpond.system.locks import Locks
+from millpond.xml.storage import PoolXml
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolPlan:
+    """Which pools a host shall have, and which of them keeps which disks (B17)."""
+
+    base: PoolWanted
+    disks: PoolWanted
+    by_role: Mapping[str, PoolWanted] = field(default_factory=dict)
+    """By the disk's name, which may end in ``*``; the first that fits keeps it."""
+    others: tuple[PoolWanted, ...] = ()
+    """Of backends that have a pool of their own."""
+
+    @property
+    def records(self) -> PoolWanted:
+        """Of templates, where the directory beside the base pool is reached only as a pool."""
+        return PoolWanted(
+            name=f"{self.base.name}.records", path=f"{self.base.path}.millpond/records"
+        )
+
+    @property
+    def consoles(self) -> PoolWanted:
+        """Their logs, likewise."""
+        return PoolWanted(name=f"{self.disks.name}.consoles", path=f"{self.disks.path}.consoles")
+
+    def for_role(self, role: str) -> PoolWanted:
+        fitting = (pool for name, pool in self.by_role.items() if fnmatch.fnmatchcase(role, name))
+        return next(fitting, self.disks)
+
+    def keeps(self, pool: PoolWanted) -> str:
+        """What the pool is for, in words."""
+        roles = [role for role, each in self.by_role.items() if each == pool]
+        others = dict.fromkeys(self.others, "disks")
+        general = {self.base: "templates", self.disks: "disks", **others}
+        general |= {self.records: "records of templates", self.consoles: "logs of consoles"}
+        return ", ".join([*([general[pool]] if pool in general else []), *roles])
+
+    def all(self) -> Mapping[str, PoolWanted]:
+        return {
+            each.name: each
+            for each in (self.base, self.disks, *self.by_role.values(), *self.others)
+        }
+
+    def beside(self) -> Mapping[str, PoolWanted]:
+        """Those that only a host has whose files are not here."""
+        return {each.name: each for each in (self.records, self.consoles)}
+
+    def find(self, name: str) -> PoolWanted | None:
+        return self.all().get(name) or self.beside().get(name)
+
+    def directories(self) -> list[PoolWanted]:
+        return [each for each in self.all().values() if each.type is PoolType.DIR]
+
+
+class Pools:
+    def __init__(
+        self, host: Libvirtd, plan: PoolPlan, locks: Locks, clearing: Clearing | None = None
+    ) -> None:
+        self.plan = plan
+        self._clearing = clearing
+        self._host = host
+        self._locks = locks
+        self._known: dict[str, LibvirtPool] = {}
+
+    @property
+    def base(self) -> LibvirtPool:
+        return self.named(self.plan.base.name)
+
+    @property
+    def records(self) -> LibvirtPool:
+        return self.named(self.plan.records.name)
+
+    @property
+    def consoles(self) -> LibvirtPool:
+        return self.named(self.plan.consoles.name)
+
+    def for_role(self, role: str) -> LibvirtPool:
+        return self.named(self.plan.for_role(role).name)
+
+    def named(self, name: str) -> LibvirtPool:
+        """A pool of the configuration is made if it is missing; a pool that only a record still
+        names is opened where it is."""
+        if name not in self._known:
+            wanted = self.plan.find(name)
+            self._known[name] = (
+                ensure_pool(self._host, wanted, self._locks, self._clearing)
+                if wanted
+                else self.opened(name)
+            )
+        return self._known[name]
+
+    def opened(self, name: str) -> LibvirtPool:
+        """A pool as it is; none is made."""
+        try:
+            with self._host.calling(f"looking up pool {name}") as connection:
+                xml = PoolXml.from_xml(connection.storagePoolLookupByName(name).XMLDesc(0))
+        except LibvirtFailed as error:
+            if error.code == libvirtd.NO_SUCH_POOL:
+                raise PoolNotFound(name) from error
+            raise
+        if xml.type not in tuple(PoolType):
+            raise PoolOfAnotherType(name, xml.type, " or ".join(PoolType))
+        type_ = PoolType(xml.type)
+        return LibvirtPool(
+            self._host,
+            name,
+            xml.path or "",
+            self._locks,
+            type_,
+            _ceph(xml),
+            self._clearing,
+        )
+
+
+def _ceph(xml: PoolXml) -> CephAccess | None:
+    if xml.type != PoolType.RBD:
+        return None
+    return CephAccess(
+        pool=xml.source or "",
+        monitors=tuple((host.name, host.port) for host in xml.source_hosts),
+        user=xml.user or "",
+        secret=xml.secret or "",
+    )

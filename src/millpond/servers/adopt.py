@@ -1,0 +1,55 @@
+"""Adopt a server that Nova made: a record for its domain and its disks, where they are.
+
+Nothing is restarted, and nothing is moved.
+"""
+
+import logging
+from dataclasses import replace
+
+from millpond.errors import AlreadyAdopted, BadName, NameTaken, NoLegacyServer, NotAdoptable
+from millpond.legacy.layout import NovaLayout
+from millpond.legacy.nova_domain import objections, server_of
+from millpond.model.names import ServerId, checked_name
+from millpond.model.server import Server
+from millpond.servers.domain_xml import record_xml
+from millpond.servers.host import Host
+from millpond.servers.owner import refuse_foreign_servers
+from millpond.servers.spawn import refuse_a_taken_name
+from millpond.xml.nova import NovaDomainXml
+
+LOG = logging.getLogger(__name__)
+
+
+def adopt(host: Host, layout: NovaLayout, id: ServerId) -> Server:
+    """The caller has made sure that Nova does not work on it any more."""
+    if known := host.records.find(id):
+        raise AlreadyAdopted(id, known.name)
+    found = layout.find(id)
+    if found is None:
+        raise NoLegacyServer(id)
+    domain = host.domains.of_nova(id)
+    if (reasons := tuple(objections(found, domain))) or domain is None:
+        raise NotAdoptable(id, reasons)
+    refuse_foreign_servers(host)
+    server = _called_as_nova_does(host, server_of(found, domain, host.name), domain)
+    for disk in server.disks:
+        host.storage_of(disk)  # a backend that this version does not have is an error now
+    with host.records.lock(server), host.records.lock_name(server.name):
+        refuse_a_taken_name(host, server)
+        # Ended between the two, 'doctor --adopt' makes the record from the domain.
+        host.domains.mark(id, record_xml(server, host.records.owner))
+        host.records.put(server)
+    LOG.info("adopted server %s (%s) of Nova's", server.name, server.id)
+    return server
+
+
+def _called_as_nova_does(host: Host, server: Server, domain: NovaDomainXml) -> Server:
+    """By the name that its owner knows, if it can be one here and is free; else the domain's."""
+    wanted = domain.instance.name if domain.instance else None
+    try:
+        renamed = replace(server, name=checked_name("a server", wanted or ""))
+        refuse_a_taken_name(host, renamed)
+    except (BadName, NameTaken) as error:
+        LOG.debug("it keeps the domain's name %s: %s", server.name, error)
+        return server
+    return renamed

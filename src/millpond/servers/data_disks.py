@@ -1,0 +1,172 @@
+"""Disks that come to a server and leave it, also while it runs."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from millpond.disks.backend import DiskWanted
+from millpond.errors import BadOption, GuestHoldsOn, Interrupted, Unsupported, VolumeExists
+from millpond.libvirt.domains import DETACH_PATIENCE, ON
+from millpond.model.server import Content, Disk, Server
+from millpond.model.sizes import format_size, whole_sectors
+from millpond.records import journal
+from millpond.records.journal import Step, Verb, deed
+from millpond.records.records import ServerJournal, settled
+from millpond.servers import disks, spawn
+from millpond.servers.domain_xml import disk_xml, record_xml
+from millpond.servers.host import Host
+from millpond.servers.power import REMOVAL, unoccupied
+from millpond.servers.resize import disk_of
+
+LOG = logging.getLogger(__name__)
+
+
+def add(host: Host, server: Server, size: int) -> Disk:
+    """An empty disk of the backend that images_type names."""
+    if size <= 0:
+        raise BadOption("--size", "a disk needs some", "write such as 10G")
+    size = whole_sectors(size)
+    with host.records.lock(server):
+        current = unoccupied(host, server)
+        disk = _planned(host, current, size)
+        if host.storage_of(disk).exists(disk):  # no record names it: it is somebody's
+            raise VolumeExists(disk.pool, disk.volume)
+        details = {"role": disk.role}
+        larger = replace(current, disks=(*current.disks, disk))
+        notes = ServerJournal(host.records, details)
+        made = journal.run(adding(host, details), larger, notes, host.watch)
+    LOG.info("added %s of %s to server %s", disk.role, format_size(size), server.name)
+    return disk_of(made, disk.role)
+
+
+def remove(host: Host, server: Server, role: str) -> None:
+    """Called again while the guest still has the disk, it goes on waiting for it."""
+    with host.records.lock(server):
+        current = unoccupied(host, server, but=REMOVAL)
+        if disk_of(current, role).content is not Content.DATA:
+            reason = "it came with the server and goes with it"
+            raise Unsupported(f"removing {role}", reason, "only data disks come and go")
+        details = {"role": role}
+        verb, notes = removing(host, details), ServerJournal(host.records, details)
+        if (left := current.operation) is None:
+            journal.run(verb, current, notes, host.watch)
+        elif left.details == details:
+            journal.recover(verb, left.step, current, notes, host.watch)
+        else:
+            raise Interrupted(server.name, left.verb, left.step)
+    LOG.info("removed %s from server %s", role, server.name)
+
+
+def adding(host: Host, details: Mapping[str, str]) -> Verb[Server]:
+    """What its process left goes forward: the guest may have the disk, and write to it."""
+    steps = (
+        Step("claim", deed(partial(spawn.claim, host)), partial(_unclaim, host, details)),
+        Step("volume", partial(_make, host, details), partial(_delete, host, details)),
+        Step("attach", deed(partial(_attach, host, details)), partial(_detach, host, details)),
+    )
+    undone = partial(_without, details)
+    return Verb(
+        "disk add",
+        steps,
+        finished=settled,
+        undone=lambda each: settled(undone(each)),
+        resumes=True,
+    )
+
+
+def removing(host: Host, details: Mapping[str, str]) -> Verb[Server]:
+    """The disk leaves the record last: until then it is known what is to be removed."""
+    steps = (
+        Step(
+            "detach",
+            deed(partial(_detach, host, details)),
+            partial(_attach_again, host, details),
+        ),
+        Step("volume", deed(partial(_delete, host, details))),
+        Step("release", deed(partial(_claim_without, host, details))),
+    )
+    finished = partial(_without, details)
+    return Verb(
+        REMOVAL,
+        steps,
+        finished=lambda each: settled(finished(each)),
+        undone=settled,
+        resumes=True,
+    )
+
+
+def _claim_without(host: Host, details: Mapping[str, str], server: Server) -> None:
+    spawn.claim(host, _without(details, server))
+
+
+def _unclaim(host: Host, details: Mapping[str, str], server: Server) -> None:
+    with spawn.whatever_placement_says(server):
+        _claim_without(host, details, server)
+
+
+def _planned(host: Host, server: Server, size: int) -> Disk:
+    taken = {disk.role for disk in server.disks}
+    number = next(n for n in range(len(taken) + 1) if f"disk.data{n}" not in taken)
+    wanted = DiskWanted(
+        server=server.id,
+        role=f"disk.data{number}",
+        size=size,
+        target=disks.free_target(server.hardware.disk_bus, _targets(host, server)),
+        content=Content.DATA,
+    )
+    return host.backend(host.selection.blank_backend()).plan(wanted)
+
+
+def _targets(host: Host, server: Server) -> set[str]:
+    """Those of the record, and those of devices that somebody gave the domain."""
+    domain = host.domains.description(server.id, defined=True)
+    running = host.domains.description(server.id)
+    given = {disk.target for each in (domain, running) if each for disk in each.disks}
+    return given | {disk.target for disk in server.disks}
+
+
+def _make(host: Host, details: Mapping[str, str], server: Server) -> Server:
+    disk = disk_of(server, details["role"])
+    made = host.storage_of(disk).create(disk, None)
+    return replace(server, disks=tuple(made if each is disk else each for each in server.disks))
+
+
+def _delete(host: Host, details: Mapping[str, str], server: Server) -> None:
+    disk = disk_of(server, details["role"])
+    host.storage_of(disk).delete(disk)
+
+
+def _attach(host: Host, details: Mapping[str, str], server: Server) -> None:
+    disk = disk_of(server, details["role"])
+    if host.domains.state(server.id) in ON:
+        chain = host.storage_of(disk).chain(disk)
+        host.domains.attach(server.id, disk_xml(server, disk, chain))
+        host.domains.mark(server.id, record_xml(settled(server), host.records.owner))
+    else:
+        spawn.define(host, server)
+
+
+def _attach_again(host: Host, details: Mapping[str, str], server: Server) -> None:
+    """Once it was asked, a guest may let the disk go however late, and nothing can stop it: as
+    long as it has not, the removal stays recorded."""
+    disk, running = disk_of(server, details["role"]), host.domains.description(server.id)
+    if running and running.id is not None and running.disk(disk.target):
+        raise GuestHoldsOn(disk.target, DETACH_PATIENCE)
+    _attach(host, details, server)
+
+
+def _detach(host: Host, details: Mapping[str, str], server: Server) -> None:
+    disk = disk_of(server, details["role"])
+    remaining = _without(details, server)
+    if host.domains.state(server.id) in ON:
+        chain = host.storage_of(disk).chain(disk)
+        host.domains.detach(server.id, disk_xml(server, disk, chain))
+        host.domains.mark(server.id, record_xml(settled(remaining), host.records.owner))
+    else:
+        spawn.define(host, remaining)
+
+
+def _without(details: Mapping[str, str], server: Server) -> Server:
+    kept = tuple(disk for disk in server.disks if disk.role != details["role"])
+    return replace(server, disks=kept)

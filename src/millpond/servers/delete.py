@@ -1,0 +1,96 @@
+"""Delete a server: begun, it only goes forward."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import partial
+
+from millpond.errors import HostProblem, PoolNotFound, ToolFailed
+from millpond.model.server import Server
+from millpond.records import journal
+from millpond.records.journal import Step, Verb, deed, nothing
+from millpond.records.records import ServerJournal, settled
+from millpond.servers import freezing, spawn
+from millpond.servers.host import Host
+
+LOG = logging.getLogger(__name__)
+
+Act = Callable[[Host, Server], None]
+
+FORCE = "force"
+"""Among an operation's details: what cannot be reached is left."""
+UNREACHABLE = (PoolNotFound, HostProblem, ToolFailed)
+
+
+def delete(host: Host, server: Server, *, force: bool = False) -> None:
+    """Whatever state it is in: also one that was left in the middle of something. With ``force``
+    a disk that cannot be reached stays behind."""
+    with host.records.lock(server):
+        current = host.records.find(server.id)
+        if current is None:
+            return
+        if not force:
+            _look_at_the_disks(host, current)
+        details = {**_left(current), **({FORCE: "yes"} if force else {})}
+        notes = ServerJournal(host.records, details, insists=False)
+        journal.run(deletion(host, details), current, notes, host.watch)
+    LOG.info("deleted server %s (%s)", server.name, server.id)
+
+
+def _left(server: Server) -> Mapping[str, str]:
+    """What the operation that was interrupted has to say of things beside the disks."""
+    found = server.operation.details if server.operation else {}
+    return {key: value for key, value in found.items() if key != FORCE}
+
+
+def _look_at_the_disks(host: Host, server: Server) -> None:
+    """A pool that cannot be used is an error before anything is changed."""
+    for disk in server.disks:
+        host.storage_of(disk).exists(disk)
+    if server.overlay:
+        host.pools.named(server.overlay.pool)
+
+
+def _delete_disks(details: Mapping[str, str], host: Host, server: Server) -> None:
+    """With what an interrupted operation left beside them: its details were passed on to us."""
+    force = FORCE in details
+    for disk in server.disks:
+        with _leaving(disk.place, force=force):
+            freezing.forget(host, disk)
+            host.storage_of(disk).delete(disk)
+    if overlay := server.overlay:
+        with _leaving(f"{overlay.pool}/{overlay.volume}", force=force):
+            freezing.forget_overlay(host, overlay)
+
+
+def _release(details: Mapping[str, str], host: Host, server: Server) -> None:
+    with spawn.whatever_placement_says(server) if FORCE in details else nullcontext():
+        spawn.release(host, server)
+
+
+@contextmanager
+def _leaving(what: str, *, force: bool) -> Iterator[None]:
+    try:
+        yield
+    except UNREACHABLE as error:
+        if not force:
+            raise
+        LOG.warning("%s stays behind: %s", what, error)
+
+
+def deletion(host: Host, details: Mapping[str, str]) -> Verb[Server]:
+    def step(name: str, act: Act) -> Step[Server]:
+        return Step(name, deed(partial(act, host)))
+
+    return Verb(
+        "delete",
+        (
+            step("stop", spawn.power_off),
+            step("domain", spawn.undefine),
+            step("disks", partial(_delete_disks, details)),
+            step("release", partial(_release, details)),
+        ),
+        finished=nothing,
+        undone=settled,
+        resumes=True,
+    )

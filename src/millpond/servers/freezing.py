@@ -1,0 +1,319 @@
+"""How a server's disk is held at one moment while the server goes on."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from millpond.disks.backend import FreezesItself
+from millpond.errors import (
+    Busy,
+    GuestWritesFaster,
+    LibvirtFailed,
+    NeedsHostFiles,
+    NotWrittenBack,
+    OverlayUnclear,
+    StillNeeded,
+    VolumeExists,
+    VolumeNotFound,
+    WrongState,
+)
+from millpond.libvirt.block_jobs import COPY
+from millpond.libvirt.domains import ON
+from millpond.libvirt.pool import Pool
+from millpond.model.formats import DiskFormat
+from millpond.model.layer import FileSource, Layer, VolumeSource
+from millpond.model.names import overlay_name, volume_name
+from millpond.model.server import Disk, Server
+from millpond.model.volume import VolumeSpec
+from millpond.records.records import settled
+from millpond.servers import spawn
+from millpond.servers.domain_xml import record_xml
+from millpond.servers.host import Host
+from millpond.servers.resize import disk_of
+from millpond.system import files
+from millpond.xml.domain import BackingStoreXml, DiskXml, DomainXml, SourceXml
+
+ROOT = "disk"
+STILL = "still"
+MERGING = "merging"
+"""In the details: the domain that runs was started to merge, and its guest does nothing."""
+_POLL = 0.1
+_STALLED = 60
+"""Seconds in which what is to be written back has not become less: the guest writes as fast."""
+
+Details = Mapping[str, str]
+
+
+class Freezing(Protocol):
+    """Of a server's root disk. All of it may be called again after it was interrupted anywhere."""
+
+    def prepare(self, server: Server) -> None: ...
+
+    def freeze(self, server: Server) -> None: ...
+
+    def thaw(self, server: Server) -> None:
+        """The server is on its disk again, and so is all that it wrote meanwhile."""
+        ...
+
+    def restore(self, server: Server) -> None:
+        """The same after a failure, or in place of a process that died."""
+        ...
+
+    def tidy(self, server: Server) -> None: ...
+
+
+def details_of(host: Host, server: Server) -> Details | None:
+    """How the disk is to be frozen, for the journal; None if nobody writes to it anyway, and
+    nothing is left of an extraction that was interrupted."""
+    disk = disk_of(server, ROOT)
+    storage = host.storage_of(disk)
+    storage.exists(disk)  # a pool that cannot be used is an error before anything is begun
+    if isinstance(storage, FreezesItself):
+        return {}
+    state = host.domains.state(server.id)
+    if state not in ON:
+        return {STILL: "yes"} if storage.extracts_beside(disk) else None
+    pool, volume = host.pools.for_role(ROOT), overlay_name(volume_name(server.id, ROOT))
+    if pool.find(volume):  # somebody else's, and not to be removed with what is undone
+        raise VolumeExists(pool.name, volume)
+    return {"pool": pool.name, "volume": volume, "state": state or ""}
+
+
+def freezing(host: Host, details: Details) -> Freezing:
+    if STILL in details:
+        return ByNobody()
+    return ByOverlay(host, details) if "volume" in details else ByItsPool(host)
+
+
+def forget(host: Host, disk: Disk) -> None:
+    """Of a disk that goes: the moment that its pool may still keep."""
+    storage = host.storage_of(disk)
+    if isinstance(storage, FreezesItself):
+        storage.thaw(disk)
+
+
+def forget_overlay(host: Host, overlay: VolumeSource) -> None:
+    """Of a server that goes: with what it wrote there."""
+    _delete(host.pools.named(overlay.pool), overlay.volume)
+
+
+class ByNobody:
+    """The server is off."""
+
+    def prepare(self, server: Server) -> None:
+        """It needs nothing."""
+
+    freeze = thaw = restore = tidy = prepare
+
+
+class ByItsPool:
+    """The pool keeps the moment."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def prepare(self, server: Server) -> None:
+        """It needs nothing."""
+
+    def freeze(self, server: Server) -> None:
+        self._backend(server).freeze(disk_of(server, ROOT))
+
+    def thaw(self, server: Server) -> None:
+        self._backend(server).thaw(disk_of(server, ROOT))
+
+    restore = thaw
+
+    def tidy(self, server: Server) -> None:
+        """It leaves nothing."""
+
+    def _backend(self, server: Server) -> FreezesItself:
+        found = self._host.storage_of(disk_of(server, ROOT))
+        assert isinstance(found, FreezesItself)
+        return found
+
+
+class ByOverlay:
+    """The server goes on in an overlay, which is written into the disk afterwards. The overlay's
+    header names no backing file: what lies below it is said by the domain, and by us."""
+
+    def __init__(self, host: Host, details: Details, stalled: float = _STALLED) -> None:
+        self._host = host
+        self._pool = details["pool"]
+        self._volume = details["volume"]
+        self._ran = details["state"] == "running"
+        self._merging = MERGING in details
+        self._stalled = stalled
+
+    def prepare(self, server: Server) -> None:
+        size = self._host.block_jobs.size(server.id, disk_of(server, ROOT).target)
+        self._volumes().create(
+            VolumeSpec(name=self._volume, format=DiskFormat.QCOW2, capacity=size)
+        )
+
+    def freeze(self, server: Server) -> None:
+        """The domain's copy of the record tells of it from before until after: who makes a lost
+        state directory anew from the domains must not forget the overlay."""
+        self._mark(server)
+        target, overlay = disk_of(server, ROOT).target, self._volumes().get(self._volume)
+        self._host.block_jobs.freeze(server.id, target, overlay.path)
+
+    def thaw(self, server: Server) -> None:
+        """From whatever there is: the server on the overlay or not, a commit under way, ready or
+        failed, the server off."""
+        self._described(server)
+        self._mark(server)  # waits until libvirt has done what was asked by a process that died
+        self._lead_back(server)
+        if self._volume in _names(self._described(server, defined=True)):
+            spawn.define(self._host, server)
+        if self._host.domains.is_stuck(server.id):  # the overlay's pool was full
+            self._host.domains.wake(server.id)
+        self._mark(settled(server))
+
+    def restore(self, server: Server) -> None:
+        """A process that died may have left the guest paused, for the moment of the pivot."""
+        try:
+            self.thaw(server)
+        finally:
+            if self._ran and not self._merging:
+                self._host.domains.wake(server.id)
+
+    def tidy(self, server: Server) -> None:
+        """Removed only when no domain can come back to it: as long as it is named, it holds what
+        the guest wrote."""
+        for defined in (False, True):
+            if self._volume in _names(self._described(server, defined=defined)):
+                raise StillNeeded(self._volume, server.name)
+        overlay = self._volumes().find(self._volume)
+        if overlay and self._is_open(server, overlay.path):
+            raise StillNeeded(self._volume, server.name)
+        _delete(self._volumes(), self._volume)
+
+    def _is_open(self, server: Server, overlay: str) -> bool:
+        """libvirt may have lost track of it. Where we see the domain's QEMU have its disk open, we
+        would see that, too; on a remote host, and from another PID namespace, QEMU is asked."""
+        if files.is_open(Path(overlay)):
+            return True
+        if self._host.domains.state(server.id) not in ON:
+            return False
+        disk = disk_of(server, ROOT)
+        below = disk.path or self._host.pools.named(disk.pool).get(disk.volume).path
+        if files.is_open(Path(below)):
+            return False
+        try:
+            return overlay in self._host.block_jobs.files(server.id)
+        except LibvirtFailed as error:
+            raise OverlayUnclear(self._volume, server.name, error.detail) from error
+
+    def _lead_back(self, server: Server) -> None:
+        begun = False
+        waiting = _Waiting(self._stalled)
+        while found := self._standing(server):
+            running, top = found
+            if not running:
+                self._merge(server, top)
+            elif top.job is None:
+                if begun:
+                    raise NotWrittenBack(top.target)
+                self._commit(server, top)
+                begun = True
+            elif top.job == COPY:
+                raise Busy(f"disk {top.target} of server {server.name!r}")
+            elif top.job_ready == "yes":
+                self._pivot(server, top)
+            else:
+                waiting.look(self._host.block_jobs.remaining(server.id, top.target), top.target)
+        if self._merging and self._host.domains.state(server.id) == "paused":
+            self._host.domains.power_off(server.id)
+
+    def _standing(self, server: Server) -> tuple[bool, DiskXml] | None:
+        """Whether the domain runs, and its disk; None if the overlay is not the top of that."""
+        domain = self._described(server)
+        top = domain.disk(disk_of(server, ROOT).target)
+        if top is None or _name(top.source) != self._volume:
+            return None
+        return domain.id is not None, top
+
+    def _commit(self, server: Server, top: DiskXml) -> None:
+        with self._host.domains.unless_off(server.id):
+            self._host.block_jobs.commit(server.id, top.target, _path(top))
+
+    def _pivot(self, server: Server, top: DiskXml) -> None:
+        """While the guest does nothing, disk and overlay hold the same. So whatever dies between
+        QEMU's step and libvirt's note of it, it is right to write the overlay into the disk."""
+        domains = self._host.domains
+        with domains.unless_off(server.id), domains.holding_still(server.id):
+            self._host.block_jobs.pivot(server.id, top.target)
+
+    def _merge(self, server: Server, top: DiskXml) -> None:
+        """Of a server that is off. Libvirt merges only disks of a domain that runs: paused from
+        its very beginning, its guest does nothing. That is written down first: who comes after a
+        process that died must not let the guest go on."""
+        disk = disk_of(server, ROOT)
+        overlay = Layer(source=FileSource(path=_path(top)), format=DiskFormat.QCOW2)
+        try:
+            self._host.storage_of(disk).merge(disk, overlay)
+        except NeedsHostFiles:
+            self._note_merging(server)
+            self._host.domains.start(server.id, paused=True)
+        else:
+            spawn.define(self._host, server)
+
+    def _note_merging(self, server: Server) -> None:
+        self._merging = True
+        if server.operation:
+            details = {**server.operation.details, MERGING: "yes"}
+            noted = replace(server, operation=replace(server.operation, details=details))
+            self._host.records.put(noted)
+
+    def _described(self, server: Server, *, defined: bool = False) -> DomainXml:
+        if found := self._host.domains.description(server.id, defined=defined):
+            return found
+        raise WrongState(server.name, "without a domain", "defined as it was")
+
+    def _mark(self, server: Server) -> None:
+        self._host.domains.mark(server.id, record_xml(server, self._host.records.owner))
+
+    def _volumes(self) -> Pool:
+        return self._host.pools.named(self._pool)
+
+
+class _Waiting:
+    """For a block job, as long as there is less and less to do."""
+
+    def __init__(self, stalled: float) -> None:
+        self._stalled = stalled
+        self._least: int | None = None
+        self._since = time.monotonic()
+
+    def look(self, remaining: int, target: str) -> None:
+        now = time.monotonic()
+        if self._least is None or remaining < self._least:
+            self._least, self._since = remaining, now
+        elif now - self._since > self._stalled:
+            raise GuestWritesFaster(target, self._stalled)
+        time.sleep(_POLL)
+
+
+def _delete(pool: Pool, volume: str) -> None:
+    with suppress(VolumeNotFound):
+        pool.delete(volume)
+
+
+def _names(domain: DomainXml) -> Iterator[str]:
+    """Of every file in the disks of a domain, whichever layer it is."""
+    for disk in domain.disks:
+        layer: DiskXml | BackingStoreXml | None = disk
+        while layer:
+            yield _name(layer.source)
+            layer = layer.backing if isinstance(layer, DiskXml) else layer.below
+
+
+def _name(source: SourceXml | None) -> str:
+    return Path(source.file).name if source and source.file else ""
+
+
+def _path(disk: DiskXml) -> str:
+    return (disk.source.file if disk.source else None) or ""

@@ -1,0 +1,53 @@
+"""Whose servers a host has: each domain of ours carries its state directory's mark (B31)."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+from millpond.errors import ForeignOwner
+from millpond.libvirt.domains import MarkedDomain
+from millpond.model.server import SCHEMA, Server
+from millpond.records import codec
+from millpond.servers.domain_xml import record_xml
+from millpond.servers.host import Host
+
+LOG = logging.getLogger(__name__)
+
+
+def refuse_foreign_servers(host: Host) -> None:
+    """Two state directories would each take the other's volumes for leftovers."""
+    for domain in _unknown(host):
+        if domain.record.owner != host.records.owner:
+            raise ForeignOwner(host.name, domain.name, domain.record.owner)
+
+
+def adopt(host: Host) -> list[Server]:
+    """Rebuild lost records from the domains, and put our mark on those."""
+    return [server for domain in _unknown(host) if (server := _adopt(host, domain))]
+
+
+def _adopt(host: Host, domain: MarkedDomain) -> Server | None:
+    """A domain that was cloned by hand carries another server's record: it is none of ours."""
+    found = _server(domain)
+    if found.id != domain.uuid:
+        LOG.warning("domain %s carries the record of server %s: left alone", domain.name, found.id)
+        return None
+    server = replace(found, host=host.name)
+    with host.records.lock(server):
+        if elsewhere := host.records.host_of(server.id):
+            LOG.warning("domain %s is left alone: its server is on %s", domain.name, elsewhere)
+            return None
+        host.domains.mark(server.id, record_xml(server, host.records.owner))
+        host.records.put(server)
+    LOG.info("adopted server %s (%s)", server.name, server.id)
+    return server
+
+
+def _unknown(host: Host) -> list[MarkedDomain]:
+    known = {server.id for server in host.records.all()}
+    return list(host.domains.records(ignoring=known))
+
+
+def _server(domain: MarkedDomain) -> Server:
+    where = Path(f"metadata of domain {domain.name}")
+    return codec.decode(domain.record.record.encode(), Server, where, SCHEMA)

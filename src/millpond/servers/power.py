@@ -1,0 +1,116 @@
+"""Start, stop and reboot a server."""
+
+import logging
+import time
+from functools import partial
+
+from millpond.errors import Interrupted, WrongState
+from millpond.libvirt.domains import ON
+from millpond.model.server import Server
+from millpond.records import journal
+from millpond.records.journal import Step, Verb, deed, nothing
+from millpond.records.records import ServerJournal, settled
+from millpond.servers import disks, spawn
+from millpond.servers.host import Host
+
+LOG = logging.getLogger(__name__)
+
+REMOVAL = "disk remove"
+"""A server may be stopped in the middle of it: then its guest holds no disk any more."""
+_POLL = 0.1
+
+
+def start(host: Host, server: Server) -> None:
+    """One that runs already is no error."""
+    with host.records.lock(server):
+        current = unoccupied(host, server)
+        journal.run(starting(host), current, ServerJournal(host.records), host.watch)
+    LOG.info("started server %s", server.name)
+
+
+def stop(host: Host, server: Server, *, patience: float) -> bool:
+    """Ask the guest to power off, and pull the plug if it has not after ``patience`` seconds.
+
+    Whether the guest did it itself.
+    """
+    with host.records.lock(server):
+        unoccupied(host, server, but=REMOVAL)
+        clean = _stop(host, patience, server)
+    LOG.info("stopped server %s%s", server.name, "" if clean else " by pulling the plug")
+    return clean
+
+
+def reboot(host: Host, server: Server, *, patience: float) -> None:
+    """Off and on again, with the domain defined anew from the record."""
+    with host.records.lock(server):
+        current = unoccupied(host, server)
+        verb = rebooting(host, patience=patience)
+        journal.run(verb, current, ServerJournal(host.records), host.watch)
+    LOG.info("rebooted server %s", server.name)
+
+
+def starting(host: Host) -> Verb[Server]:
+    """The domain is defined anew: by hand or by an older version it may have changed."""
+    return Verb(
+        "start",
+        (
+            Step("domain", partial(_define_if_off, host), nothing),
+            Step("start", partial(spawn.power_on, host), nothing),
+        ),
+        finished=settled,
+        undone=settled,
+        resumes=True,
+    )
+
+
+def rebooting(host: Host, *, patience: float = 0) -> Verb[Server]:
+    return Verb(
+        "reboot",
+        (
+            Step("stop", deed(partial(_stop, host, patience)), nothing),
+            Step("domain", partial(_define_if_off, host), nothing),
+            Step("start", partial(spawn.power_on, host), nothing),
+        ),
+        finished=settled,
+        undone=settled,
+        resumes=True,
+    )
+
+
+def unoccupied(host: Host, server: Server, *, but: str = "") -> Server:
+    """The record as it is now that its lock is held; one left in the middle is refused, ``but``
+    of this verb."""
+    current = host.records.find(server.id)
+    if current is None:
+        raise WrongState(server.name, "gone", "there")
+    if current.operation and current.operation.verb != but:
+        raise Interrupted(server.name, current.operation.verb, current.operation.step)
+    return current
+
+
+def _define_if_off(host: Host, server: Server) -> Server:
+    if host.domains.state(server.id) not in ON:
+        disks.mend(host, server)
+        return spawn.define(host, server)
+    return server
+
+
+def _stop(host: Host, patience: float, server: Server) -> bool:
+    state = host.domains.state(server.id)
+    if state not in ON:
+        return True
+    if state == "running" and patience > 0:
+        host.domains.shutdown(server.id)
+        if _went_off(host, server, patience):
+            return True
+    host.domains.power_off(server.id)
+    return False
+
+
+def _went_off(host: Host, server: Server, patience: float) -> bool:
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        if host.domains.state(server.id) not in ON:
+            return True
+        time.sleep(_POLL)
+    return False

@@ -1,0 +1,46 @@
+"""What an operation left when its process died: finished or undone, by the journal's word."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from millpond.errors import UnknownOperation
+from millpond.model.server import Server
+from millpond.records import journal
+from millpond.records.journal import Verb
+from millpond.records.records import ServerJournal
+from millpond.servers import data_disks, delete, power, resize, snapshot, spawn
+from millpond.servers.host import Host
+
+LOG = logging.getLogger(__name__)
+
+Details = Mapping[str, str]
+
+VERBS: Mapping[str, Callable[[Host, Details], Verb[Server]]] = {
+    "create": lambda host, _: spawn.creation(host),
+    "delete": delete.deletion,
+    "start": lambda host, _: power.starting(host),
+    "reboot": lambda host, _: power.rebooting(host),
+    "grow": resize.growing,
+    "disk add": data_disks.adding,
+    "disk remove": data_disks.removing,
+    "snapshot": snapshot.snapshotting,
+}
+
+
+def recover(host: Host, server: Server) -> str:
+    """Finish or undo it; what was done, in words. Busy if somebody works on it after all."""
+    with host.records.lock(server):
+        current = host.records.find(server.id)
+        if current is None or current.operation is None:
+            return "nothing was left to do"
+        operation = current.operation
+        if operation.verb not in VERBS:
+            raise UnknownOperation(operation.verb, operation.step)
+        verb = VERBS[operation.verb](host, operation.details)
+        frees = operation.verb == "delete"  # as the first run of it
+        notes = ServerJournal(host.records, operation.details, insists=not frees)
+        forward = verb.goes_forward(current, operation.step)
+        journal.recover(verb, operation.step, current, notes, host.watch)
+    done = "finished" if forward else "undone"
+    LOG.info("server %s: %s was %s", server.name, operation.verb, done)
+    return f"{operation.verb} was {done}"

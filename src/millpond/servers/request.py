@@ -1,0 +1,158 @@
+"""What somebody asks for, and the server that it leads to: decided before anything is made."""
+
+import logging
+import re
+import secrets
+import uuid
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from millpond.errors import BadOption
+from millpond.images.boot_images import BootImages, find_boot_images
+from millpond.model.flavor import Flavor
+from millpond.model.image import Image
+from millpond.model.names import ImageId, ServerId, checked_name
+from millpond.model.server import (
+    TARGET_PREFIXES,
+    DirectBoot,
+    Disk,
+    Firmware,
+    Hardware,
+    ImageRef,
+    Network,
+    NetworkKind,
+    Server,
+)
+from millpond.servers import disks
+from millpond.servers.disks import DiskRequest
+from millpond.servers.host import Host
+
+LOG = logging.getLogger(__name__)
+
+_WORD = re.compile(r"[\w.+-]+")
+_LONGEST_COMMAND_LINE = 2047  # COMMAND_LINE_SIZE in Linux, less the NUL at its end
+_VIF_MODELS = ("virtio", "e1000", "e1000e", "rtl8139", "ne2k_pci", "pcnet", "vmxnet3")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerRequest:
+    name: str
+    image: Image
+    flavor: Flavor
+    networks: tuple[Network, ...] = ()
+    firmware: Firmware | None = None
+    """None: as the image's properties say, else BIOS."""
+    config_drive: bytes = b""
+    """An ISO image for the guest's first boot (servers/config_drive.py)."""
+
+
+def parse_network(text: str) -> Network | None:
+    """``none``, ``user``, ``bridge:BR`` or the name of a libvirt network."""
+    if text == "none":
+        return None
+    if text == "user":
+        return Network(kind=NetworkKind.USER, mac=_new_mac())
+    kind, colon, bridge = text.partition(":")
+    if kind == "bridge" and colon and _WORD.fullmatch(bridge):
+        return Network(kind=NetworkKind.BRIDGE, source=bridge, mac=_new_mac())
+    if not _WORD.fullmatch(text):
+        advice = "write none, user, bridge:BRIDGE or the name of a libvirt network"
+        raise BadOption("--network", f"{text!r} is no network", advice)
+    return Network(kind=NetworkKind.NETWORK, source=text, mac=_new_mac())
+
+
+def planned(host: Host, request: ServerRequest) -> Server:
+    """The whole record of the new server. Raises what makes it impossible; changes nothing."""
+    name = checked_name("a server", request.name)
+    id = ServerId(str(uuid.uuid4()))
+    image = request.image
+    hardware = _hardware(host, request)
+    boot = find_boot_images(
+        image.format, image.properties, lambda each: host.images.describe(ImageId(each))
+    )
+    wanted = DiskRequest(
+        server=id,
+        image=image,
+        flavor=request.flavor,
+        bus=hardware.disk_bus,
+        boot=boot,
+        config_size=len(request.config_drive),
+    )
+    planned_disks = disks.plan(host, wanted)
+    return Server(
+        id=id,
+        name=name,
+        host=host.name,
+        image=ImageRef.of(image),
+        flavor=request.flavor,
+        hardware=hardware,
+        networks=request.networks,
+        disks=planned_disks,
+        boot=_direct_boot(boot, image, planned_disks[0]) if boot else None,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _hardware(host: Host, request: ServerRequest) -> Hardware:
+    properties = request.image.properties
+    firmware = request.firmware or _one_of(properties, "hw_firmware_type", tuple(Firmware), "bios")
+    virt_type = host.choose_virt_type()
+    machine = _word(properties, "hw_machine_type") or _machine_for(Firmware(firmware))
+    return Hardware(
+        virt_type=virt_type,
+        firmware=Firmware(firmware),
+        machine=host.domains.full_name_of_machine(virt_type, machine),
+        disk_bus=_one_of(properties, "hw_disk_bus", TARGET_PREFIXES, "virtio"),
+        vif_model=_one_of(properties, "hw_vif_model", _VIF_MODELS, "virtio"),
+    )
+
+
+def _direct_boot(found: BootImages, image: Image, root: Disk) -> DirectBoot:
+    return DirectBoot(
+        kernel=ImageRef.of(found.kernel),
+        ramdisk=ImageRef.of(found.ramdisk) if found.ramdisk else None,
+        command_line=_command_line(image.properties, root),
+    )
+
+
+def _command_line(properties: Mapping[str, str], root: Disk) -> str:
+    name = "os_command_line"
+    line = properties.get(name) or f"root=/dev/{root.target} console=ttyS0"
+    if not line.isprintable() or len(line.encode()) > _LONGEST_COMMAND_LINE:
+        reason = f"{line[:40]!r} cannot be the command line of a kernel"
+        advised = f"write one line of {_LONGEST_COMMAND_LINE} bytes at the most"
+        raise BadOption(f"image property {name}", reason, advised)
+    return line
+
+
+def _word(properties: Mapping[str, str], name: str) -> str:
+    value = properties.get(name, "")
+    if value and not _WORD.fullmatch(value):
+        reason = f"{value!r} is not a word"
+        raise BadOption(f"image property {name}", reason, "write it as libvirt does")
+    return value
+
+
+def _machine_for(firmware: Firmware) -> str:
+    """Only q35 has what UEFI guests expect; else libvirt's own choice."""
+    return "q35" if firmware is Firmware.UEFI else ""
+
+
+def _one_of(
+    properties: Mapping[str, str],
+    name: str,
+    allowed: Collection[str],
+    usual: str,
+) -> str:
+    value = properties.get(name, usual).strip().lower()
+    if value not in allowed:
+        raise BadOption(
+            f"image property {name}", f"{value!r} is not known", f"allowed: {', '.join(allowed)}"
+        )
+    return value
+
+
+def _new_mac() -> str:
+    """In QEMU's own range, 52:54:00."""
+    return "52:54:00:" + ":".join(f"{each:02x}" for each in secrets.token_bytes(3))

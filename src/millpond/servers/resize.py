@@ -1,0 +1,161 @@
+"""Make a server's disk larger, while it is off or while it runs; never smaller."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from millpond.disks.growth import Growth, Way
+from millpond.errors import DiskNotFound, Unsupported
+from millpond.libvirt.domains import ON
+from millpond.model.server import Content, Disk, Server
+from millpond.model.sizes import format_size, whole_sectors
+from millpond.records import journal
+from millpond.records.journal import Step, Verb, deed
+from millpond.records.records import ServerJournal, settled
+from millpond.servers import spawn
+from millpond.servers.domain_xml import record_xml
+from millpond.servers.host import Host
+from millpond.servers.power import unoccupied
+
+LOG = logging.getLogger(__name__)
+
+
+def grow(host: Host, server: Server, role: str, size: int) -> Server:
+    size = whole_sectors(size)
+    with host.records.lock(server):
+        current = unoccupied(host, server)
+        growth = host.storage_of(disk_of(current, role)).growth(disk_of(current, role))
+        way = growth.way
+        current = _with_true_size(host, current, role, growth)
+        disk = disk_of(current, role)
+        _refuse(disk, size)
+        _refuse_running(host, current, disk, way)
+        details = {"role": role, "size": str(size), "way": way.value}
+        notes = ServerJournal(host.records, details)
+        grown = journal.run(growing(host, details), current, notes, host.watch)
+    LOG.info("grew %s of server %s to %s", role, server.name, format_size(size))
+    return grown
+
+
+def growing(host: Host, details: Mapping[str, str]) -> Verb[Server]:
+    """Begun, it goes forward: a disk that has grown cannot be made small again."""
+    stays = None if _way(details).only_forward else partial(_refuse_grown, host, details)
+    steps = (
+        Step("claim", deed(partial(_claim, host, details)), partial(_unclaim, host)),
+        Step("copy", deed(partial(_copy, host, details)), partial(_forget, host, details)),
+        Step("extend", partial(_extend, host, details), stays),
+        Step("tell", partial(_tell, host, details), stays),
+        Step("record", partial(_mark, host)),
+    )
+    return Verb("grow", steps, finished=settled, undone=settled, resumes=True)
+
+
+def disk_of(server: Server, role: str) -> Disk:
+    if found := server.disk(role):
+        return found
+    raise DiskNotFound(server.name, role, tuple(each.role for each in server.disks))
+
+
+def _with_true_size(host: Host, server: Server, role: str, growth: Growth) -> Server:
+    """A disk may have grown without us, or while we were interrupted: nothing is cut off then, and
+    nothing wiped."""
+    disk = disk_of(server, role)
+    runs = growth.way is Way.RESIZED and host.domains.state(server.id) in ON
+    size = host.block_jobs.size(server.id, disk.target) if runs else growth.size()
+    return _with_size(server, disk, max(disk.size, size))
+
+
+def _refuse(disk: Disk, size: int) -> None:
+    what = f"making {disk.role} {format_size(size)} large"
+    if not disk.content.is_seen_by_the_guest:
+        reason = "it is a file that the guest is started with, and no disk"
+        raise Unsupported(what, reason, "make a data disk instead")
+    if size < disk.size:
+        reason = f"it has {format_size(disk.size)}, and what lies behind would be lost"
+        raise Unsupported(what, reason, "a disk only grows")
+    if disk.content is Content.CONFIG:
+        raise Unsupported(what, "it is the config drive", "make a data disk instead")
+
+
+def _refuse_running(host: Host, server: Server, disk: Disk, way: Way) -> None:
+    if way.only_off and host.domains.state(server.id) in ON:
+        raise Unsupported(
+            f"growing {disk.role} while the server runs",
+            f"a {disk.format} disk in pool {disk.pool} is copied to become larger",
+            f"stop the server first: millpond server stop {server.name}",
+        )
+
+
+def _way(details: Mapping[str, str]) -> Way:
+    return Way(details.get("way", Way.RESIZED))
+
+
+def _growth(host: Host, details: Mapping[str, str], server: Server) -> Growth:
+    disk = disk_of(server, details["role"])
+    return host.storage_of(disk).growth(disk, _way(details))
+
+
+def _claim(host: Host, details: Mapping[str, str], server: Server) -> None:
+    disk = disk_of(server, details["role"])
+    spawn.claim(host, _with_size(server, disk, max(disk.size, int(details["size"]))))
+
+
+def _unclaim(host: Host, server: Server) -> None:
+    with spawn.whatever_placement_says(server):
+        spawn.claim(host, server)
+
+
+def _copy(host: Host, details: Mapping[str, str], server: Server) -> None:
+    """Only for a disk that cannot grow where it is. Asked again whether the server runs: who
+    resumes comes later, and somebody may have started its domain."""
+    _refuse_running(host, server, disk_of(server, details["role"]), _way(details))
+    _growth(host, details, server).begin(int(details["size"]))
+
+
+def _forget(host: Host, details: Mapping[str, str], server: Server) -> None:
+    _growth(host, details, server).abandon()
+
+
+def _refuse_grown(host: Host, details: Mapping[str, str], server: Server) -> None:
+    """As an undo: one that has grown already is finished by whoever comes next."""
+    growth, size = _growth(host, details, server), int(details["size"])
+    grown = disk_of(_with_true_size(host, server, details["role"], growth), details["role"])
+    if grown.size >= size:
+        what = f"making {grown.role} smaller than {format_size(size)}"
+        raise Unsupported(what, "it has grown already", "'millpond doctor --mend' finishes it")
+
+
+def _extend(host: Host, details: Mapping[str, str], server: Server) -> Server:
+    """What lies below. Of a running server only what QEMU does not grow itself."""
+    disk, way = disk_of(server, details["role"]), _way(details)
+    _refuse_running(host, server, disk, way)
+    if way is Way.RESIZED and host.domains.state(server.id) in ON:
+        return server
+    return _with_size(server, disk, _growth(host, details, server).finish(int(details["size"])))
+
+
+def _tell(host: Host, details: Mapping[str, str], server: Server) -> Server:
+    """A step of its own: once the guest knows, nothing is wiped behind the old end any more. One
+    that went off in the meantime is not told, and its disk is grown like any other."""
+    disk, way = disk_of(server, details["role"]), _way(details)
+    size = max(disk.size, int(details["size"]))
+    if host.domains.state(server.id) not in ON:
+        if disk.size == size or way is not Way.RESIZED:
+            return server
+        return _with_size(server, disk, _growth(host, details, server).finish(size))
+    if way is not Way.RESIZED or host.block_jobs.size(server.id, disk.target) < size:
+        host.domains.resize_disk(server.id, disk.target, size)
+    return _with_size(server, disk, max(size, host.block_jobs.size(server.id, disk.target)))
+
+
+def _with_size(server: Server, disk: Disk, size: int) -> Server:
+    disks = (replace(each, size=size) if each is disk else each for each in server.disks)
+    return replace(server, disks=tuple(disks))
+
+
+def _mark(host: Host, server: Server) -> Server:
+    """The copy of the record in the domain follows."""
+    if host.domains.state(server.id):
+        host.domains.mark(server.id, record_xml(settled(server), host.records.owner))
+    return server

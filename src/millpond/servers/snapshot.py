@@ -1,0 +1,106 @@
+"""A server's root disk as a new image, of one moment, also while the server runs."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from millpond.errors import BadOption
+from millpond.images.intake import Intake
+from millpond.images.receive import Received, examine
+from millpond.model.formats import ImageFormat
+from millpond.model.image import Image
+from millpond.model.server import Server
+from millpond.records import journal
+from millpond.records.journal import Step, Verb, deed, nothing
+from millpond.records.records import ServerJournal, settled
+from millpond.servers.freezing import ROOT, Details, details_of, freezing
+from millpond.servers.host import Host
+from millpond.servers.power import unoccupied
+from millpond.servers.resize import disk_of
+from millpond.system import files
+from millpond.system.files import Progress, silent
+
+LOG = logging.getLogger(__name__)
+
+FORMATS = (ImageFormat.QCOW2, ImageFormat.RAW)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRequest:
+    name: str
+    format: ImageFormat = ImageFormat.QCOW2
+    compress: bool = False
+    progress: Progress = silent
+    """Told of the bytes of the disk as they are copied."""
+
+
+def snapshot(host: Host, intake: Intake, server: Server, request: SnapshotRequest) -> Image:
+    """It keeps the properties of the image that the server came from."""
+    _refuse_to_compress(request)
+    with host.records.lock(server):
+        current = unoccupied(host, server)
+        image = intake.make(
+            partial(_copy, host, current, request),
+            name=request.name,
+            format=request.format,
+            properties=_properties(intake, current),
+        )
+    LOG.info("made image %s of server %s", image.name, server.name)
+    return image
+
+
+def extract(host: Host, server: Server, request: SnapshotRequest, target: Path) -> Received:
+    """The same into a new file, for an image that goes elsewhere. It is inspected like any."""
+    _refuse_to_compress(request)
+    with host.records.lock(server), files.explaining_lack_of_space(target.parent):
+        _copy(host, unoccupied(host, server), request, target)
+    return examine(target, request.format, request.name)
+
+
+def snapshotting(
+    host: Host, details: Details, extract: Callable[[Server], None] = nothing
+) -> Verb[Server]:
+    """All of it comes before the image is inspected and enters the catalogue: the disk is frozen
+    for as long as it is copied and no longer, and what is undone leaves no image."""
+    way = freezing(host, details)
+    steps = (
+        Step("overlay", deed(way.prepare), way.tidy),
+        Step("freeze", deed(way.freeze), way.restore),
+        Step("extract", deed(extract), partial(_tidy, host)),
+        Step("thaw", deed(way.thaw)),
+        Step("tidy", deed(way.tidy)),
+    )
+    return Verb("snapshot", steps, finished=settled, undone=settled)
+
+
+def _copy(host: Host, server: Server, request: SnapshotRequest, target: Path) -> None:
+    disk = disk_of(server, ROOT)
+
+    def extract(_server: Server) -> None:
+        backend, format = host.storage_of(disk), request.format.content
+        backend.extract(disk, target, format, compress=request.compress, progress=request.progress)
+
+    details = details_of(host, server)
+    if details is None:
+        extract(server)
+    else:
+        verb = snapshotting(host, details, extract)
+        journal.run(verb, server, ServerJournal(host.records, details), host.watch)
+
+
+def _tidy(host: Host, server: Server) -> None:
+    disk = disk_of(server, ROOT)
+    host.storage_of(disk).tidy(disk)
+
+
+def _refuse_to_compress(request: SnapshotRequest) -> None:
+    if request.compress and request.format is not ImageFormat.QCOW2:
+        reason = f"a {request.format} image cannot be compressed"
+        raise BadOption("--compress", reason, "use qcow2")
+
+
+def _properties(intake: Intake, server: Server) -> dict[str, str]:
+    source = intake.find(server.image.id)
+    return dict(source.properties) if source else {}

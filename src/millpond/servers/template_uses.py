@@ -1,0 +1,130 @@
+"""Who uses the templates on this host: records, domains' chains, volumes, legacy disks (B21).
+
+A raw disk is never looked into, and what libvirt guessed of one counts for nothing.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from millpond.errors import PoolNotFound
+from millpond.legacy.layout import NovaLayout
+from millpond.libvirt.domains import Domains
+from millpond.libvirt.pool import Pool
+from millpond.model.formats import Backend, DiskFormat
+from millpond.model.server import Content, Server
+from millpond.records.records import Records
+from millpond.templates.cache_manager import Uses
+from millpond.xml.chains import ChainsXml, LayerXml
+
+Use = tuple[str, str]
+"""A template's name, and who uses it, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateUses:
+    records: Records
+    domains: Domains
+    open_pool: Callable[[str], Pool]
+    """As it is: none is made."""
+    layout: NovaLayout
+    find_links: Callable[[], Mapping[str, str]] = dict
+    """Templates that are links, by the name of what they lead to in the network."""
+    pools_only: bool = False
+    """No legacy disk is left, the operator says."""
+    files_are_here: Callable[[], bool] = lambda: True
+    """Of the host. Legacy disks are only looked for as files."""
+
+    def promised(self) -> Uses:
+        """By our records alone, which name a template before it is fetched."""
+        servers, unknown = self._servers()
+        return _gathered(_of_records(servers), unknown)
+
+    def all(self) -> Uses:
+        servers, unknown = self._servers()
+        legacy, unreadable = self._of_legacy_disks()
+        found = [*_of_records(servers), *self._of_domains(), *self._of_volumes(servers), *legacy]
+        return _gathered(found, unknown + unreadable)
+
+    def _servers(self) -> tuple[list[Server], tuple[str, ...]]:
+        """And, in words, those whose records cannot be read: they may use any template."""
+        servers, unreadable = self.records.readable()
+        return servers, tuple(f"perhaps server {each.path.stem}: {each}" for each in unreadable)
+
+    def _of_domains(self) -> Iterator[Use]:
+        links = self.find_links()
+        for domain in self.domains.chains():
+            for template in filter(None, self._named_by(domain, links)):
+                yield template, domain.name
+
+    def _named_by(self, domain: ChainsXml, links: Mapping[str, str]) -> Iterator[str | None]:
+        for path in (domain.kernel, domain.initrd):
+            yield self._template_at(path)
+        for disk in domain.disks:
+            for layer in (*_layers(disk), *_layers(disk.mirror)):
+                if layer.pool == self.layout.cache.pool:
+                    yield layer.volume
+                yield links.get(layer.name or "")
+                yield self._template_at(layer.file or layer.device)
+
+    def _of_volumes(self, servers: Sequence[Server]) -> Iterator[Use]:
+        """Only of those that are qcow2 by our record: in a raw one, the guest wrote the header.
+        That a volume names none proves nothing."""
+        ours = {
+            (disk.pool, disk.volume): server.name
+            for server in servers
+            for disk in server.disks
+            if disk.pool and disk.format is DiskFormat.QCOW2
+        }
+        for pool in sorted({pool for pool, _ in ours}):
+            with suppress(PoolNotFound):
+                for volume in self.open_pool(pool).volumes():
+                    template = self._template_at(volume.backing_path)
+                    if template and (pool, volume.name) in ours:
+                        yield template, ours[pool, volume.name]
+
+    def _of_legacy_disks(self) -> tuple[list[Use], tuple[str, ...]]:
+        looked_for = not self.pools_only and self.files_are_here()
+        servers = self.layout.servers() if looked_for else []
+        disks = [disk for server in servers for disk in server.disks]
+        used = [(disk.base.volume, f"disk {disk.path}") for disk in disks if disk.base]
+        unknown = (
+            disk for disk in disks if not disk.layout and disk.content is not Content.CONFIG
+        )
+        return used, tuple(f"perhaps disk {disk.path}, which cannot be read" for disk in unknown)
+
+    def _template_at(self, path: str | None) -> str | None:
+        """The file's name, if it lies in the cache."""
+        if not path or not path.startswith("/"):
+            return None
+        parent, cache = os.path.dirname(path), str(self.layout.cache.path)
+        if parent != cache and os.path.realpath(parent) != os.path.realpath(cache):
+            return None
+        return os.path.basename(path)
+
+
+def _of_records(servers: Sequence[Server]) -> Iterator[Use]:
+    """A disk that stands on its template, be it as a clone in a Ceph cluster, where the template
+    goes with the one here; or an operation that may be making one from it."""
+    for server in servers:
+        for disk in server.disks:
+            stands = disk.overlay or disk.backend is Backend.RBD
+            if disk.template and (stands or server.operation):
+                yield disk.template.volume, server.name
+
+
+def _layers(top: LayerXml | None) -> Iterator[LayerXml]:
+    while top:
+        yield top
+        top = top.below
+
+
+def _gathered(uses: Sequence[Use] | Iterator[Use], unreadable: tuple[str, ...] = ()) -> Uses:
+    found: dict[str, dict[str, None]] = defaultdict(dict)
+    for template, user in uses:
+        found[template][user] = None
+    return Uses(
+        by_template={name: tuple(users) for name, users in found.items()}, unreadable=unreadable
+    )

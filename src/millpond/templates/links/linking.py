@@ -1,0 +1,296 @@
+"""Templates that are not copied: an image that is a volume of Cinder's, or lies in Ceph, is read
+where it is; anything else is downloaded."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from millpond.errors import MillpondError, NotFound, NotLinkable, VolumeNotConnected
+from millpond.images.formats.inspection import Inspection
+from millpond.images.source import ImageSource
+from millpond.model.cloud import LinkAccess
+from millpond.model.formats import DiskFormat
+from millpond.model.image import Image
+from millpond.model.names import template_name
+from millpond.model.template import Link, Prepared, Template
+from millpond.records import journal
+from millpond.records.journal import Step, Verb, deed, nothing
+from millpond.system import qemu_img
+from millpond.system.files import Progress, silent
+from millpond.templates.downloading import DownloadingTemplateImagehandler, refuse_larger_disk
+from millpond.templates.handler import Outlook, Workshop
+from millpond.templates.links.places import Place, Places
+from millpond.templates.publication import WorkspaceJournal
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linking:
+    """A template on its way to be a link."""
+
+    image: Image
+    format: DiskFormat
+    location: str
+    place: Place
+    link: Link | None = None
+
+    @property
+    def name(self) -> str:
+        return template_name(self.image.id, self.format)
+
+    def described(self, pool: str) -> Template:
+        return Template(
+            image=self.image.id,
+            image_digest=self.image.digest,
+            pool=pool,
+            volume=self.name,
+            format=self.format,
+            virtual_size=self.image.virtual_size,
+            size=self.image.size,
+            prepared=Prepared.LINK,
+            digest=None,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            link=self.link,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unlinking:
+    """A linked template on its way out."""
+
+    name: str
+    place: Place
+
+
+class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
+    def __init__(self, workshop: Workshop) -> None:
+        super().__init__(workshop)
+        assert workshop.links is not None  # whoever starts us says by whom to link
+        self._places = Places(workshop.links)
+
+    def init(self) -> None:
+        """Undo what was interrupted; make links again that lead nowhere, or drop them."""
+        super().init()
+        for template in list(self._store.all()):
+            if template.link:
+                with self._store.lock(template.volume):
+                    self._revive(template.volume)
+
+    def fetch_image(
+        self, image: Image, format: DiskFormat, progress: Progress = silent
+    ) -> Template:
+        return self.reach(super().fetch_image(image, format, progress))
+
+    def reach(self, template: Template) -> Template:
+        if not template.link or self._places.at(template.link.location).leads(template.link):
+            return template
+        with self._store.lock(template.volume):
+            self._revive(template.volume, insist=True)
+        return self._store.find(template.volume) or template
+
+    def leads_nowhere(self, template: Template) -> bool:
+        if template.link is None:
+            return False
+        place = self._places.at(template.link.location)
+        return not (place.has(template.link) and place.leads(template.link))
+
+    @classmethod
+    def outlook(
+        cls, images: ImageSource, links: LinkAccess, image: Image, format: DiskFormat
+    ) -> Outlook:
+        try:
+            location, place = _linkable(images.locations(image), Places(links), image, format)
+            place.look(image.id)
+        except NotLinkable as error:
+            return Outlook(not_linked=error.reason)
+        except MillpondError as error:
+            return Outlook(not_linked=str(error))
+        return Outlook(location=location)
+
+    def linking(self) -> Verb[Linking]:
+        return Verb(
+            "link",
+            (
+                Step("look", deed(lambda wanted: wanted.place.look(wanted.image.id))),
+                Step("attach", self._attach, self._detach),
+                Step("inspect", deed(self._inspect_wanted)),
+                Step("enter", self._enter),
+                Step("record", deed(self._record)),
+            ),
+            finished=nothing,
+            undone=nothing,
+        )
+
+    def unlinking(self) -> Verb[Unlinking]:
+        return Verb(
+            "unlink",
+            (
+                Step("record", deed(lambda going: self._store.forget(going.name))),
+                Step("detach", deed(self._detach)),
+            ),
+            finished=nothing,
+            undone=nothing,
+            resumes=True,
+        )
+
+    def _prepare(self, image: Image, format: DiskFormat, progress: Progress) -> Template:
+        name = template_name(image.id, format)
+        self._let_go_of_strays(name)
+        try:
+            location, place = self._linkable(image, format)
+            wanted = Linking(image=image, format=format, location=location, place=place)
+            journal.run(self.linking(), wanted, WorkspaceJournal(self._store), self._watch)
+        except (NotLinkable, VolumeNotConnected) as error:
+            why = error.reason if isinstance(error, NotLinkable) else error
+            LOG.warning("image %s is downloaded, not linked: %s", image.name, why)
+            self._let_go_of_strays(name)  # what could not be undone
+            return super()._prepare(image, format, progress)
+        LOG.info("linked template %s of image %s to %s", name, image.id, location)
+        progress(image.size)
+        template = self._store.find(name)
+        assert template is not None  # its record was just written, and the lock is held
+        return template
+
+    def _drop(self, name: str) -> None:
+        template = self._store.find(name)
+        if template is None or template.link is None:
+            super()._drop(name)
+            return
+        place = self._places.at(template.link.location)
+        place.has(template.link)  # if nobody answers there, nothing is begun
+        self._note(name, template.link.location, template.link.attachment)
+        going = Unlinking(name=name, place=place)
+        journal.run(self.unlinking(), going, WorkspaceJournal(self._store), self._watch)
+
+    def _clear(self, name: str) -> None:
+        self._let_go_of_strays(name)
+        super()._clear(name)
+
+    def _resumed(self, name: str) -> Template | None:
+        self._let_go_of_strays(name)
+        return super()._resumed(name)
+
+    def _linkable(self, image: Image, format: DiskFormat) -> tuple[str, Place]:
+        if self._store.shelf.has(template_name(image.id, format)):
+            raise NotLinkable("a file of it is in the cache")
+        return _linkable(self._images.locations(image), self._places, image, format)
+
+    def _attach(self, wanted: Linking) -> Linking:
+        return replace(wanted, link=self._link(wanted.name, wanted.location, wanted.place))
+
+    def _link(self, name: str, location: str, place: Place) -> Link:
+        self._note(name, location)
+        return place.link(name, lambda held: self._note(name, location, held))
+
+    def _detach(self, held: Linking | Unlinking) -> None:
+        listed = (self._store.cache / held.name).is_symlink()
+        self._let_go_of_strays(held.name)
+        if listed:
+            self._store.pool.refresh()
+
+    def _enter(self, wanted: Linking) -> Linking:
+        assert wanted.link is not None  # attach made it
+        link = wanted.place.enter(wanted.name, wanted.link)
+        if link.file:
+            self._store.pool.refresh()
+        return replace(wanted, link=link)
+
+    def _inspect_wanted(self, wanted: Linking) -> None:
+        self._inspect(wanted.described(self._store.pool.name), wanted.image)
+
+    def _inspect(self, template: Template, image: Image) -> None:
+        """As strictly as what is downloaded, but only what must be seen is read (B46). It proves
+        nothing of what is read later: that is raw bytes to whoever reads it."""
+        layer = template.linked_layer
+        assert layer is not None  # the template is a link
+        window = self._store.workspace(template.volume) / "seen"
+
+        def read(offset: int, length: int) -> bytes:
+            return qemu_img.read(layer, offset, length, window)
+
+        finding = Inspection(image.format, image.name).look_at(read, image.size)
+        refuse_larger_disk(image, finding.virtual_size)
+
+    def _record(self, wanted: Linking) -> None:
+        self._store.put(wanted.described(self._store.pool.name))
+
+    def _revive(self, name: str, *, insist: bool = False) -> None:
+        """One whose place does not answer now stays as it is."""
+        template = self._store.find(name)
+        if template is None or template.link is None:
+            return
+        try:
+            self._link_again(template, template.link)
+        except MillpondError as error:
+            if insist:
+                raise
+            if isinstance(error, NotFound | NotLinkable):
+                self._give_up(template, error)
+            else:
+                LOG.warning("whether template %s is still linked is not known: %s", name, error)
+
+    def _link_again(self, template: Template, link: Link) -> None:
+        name, place = template.volume, self._places.at(link.location)
+        if place.has(link) and place.leads(link):
+            return
+        if place.has(link):
+            again = place.connect(name, link)
+        else:
+            place.look(template.image)
+            again = self._link(name, link.location, place)
+        self._inspect(replace(template, link=again), self._images.describe(template.image))
+        self._store.put(replace(template, link=place.enter(name, again)))
+        self._store.discard_workspace(name)
+        LOG.info("linked template %s again", name)
+
+    def _give_up(self, template: Template, reason: MillpondError) -> None:
+        if users := self._users(template.volume):
+            LOG.error("template %s, which %s use, is lost: %s", template.volume, users, reason)
+            return
+        try:
+            self._drop(template.volume)
+        except MillpondError as error:
+            LOG.warning("the link of template %s is not dropped: %s", template.volume, error)
+            return
+        LOG.info("dropped the link of template %s: %s", template.volume, reason)
+
+    def _let_go_of_strays(self, name: str) -> None:
+        """What an interrupted attempt holds, but what the template's record names."""
+        for location, held in self._noted(name):
+            template = self._store.find(name)
+            link = template.link if template else None
+            if link and (link.location, link.attachment) == (location, held):
+                continue  # killed when all was done
+            self._places.at(location).unlink(name, held, link.attachment if link else "")
+
+    def _note(self, name: str, location: str, held: str = "") -> None:
+        """So that whoever comes after a crash knows where we may hold what."""
+        note = f"{location}\n{held}"
+        self._store.write(self._store.workspace(name) / "location", note.encode())
+
+    def _noted(self, name: str) -> Iterator[tuple[str, str]]:
+        path = self._store.incoming(name) / "location"
+        if path.exists():
+            location, _, held = path.read_text().partition("\n")
+            yield location, held
+
+
+def _linkable(
+    locations: Sequence[str], places: Places, image: Image, format: DiskFormat
+) -> tuple[str, Place]:
+    """The first location that can be linked, by what is known without asking there. Raw bytes
+    alone: any other format can name files of the host, and who has the volume could write one
+    there long after it was inspected."""
+    if image.format.content is not DiskFormat.RAW:
+        raise NotLinkable(f"it is {image.format}, and only raw bytes are linked")
+    if format is not DiskFormat.RAW:
+        raise NotLinkable(f"it is {image.format}, and disks are made from {format} here")
+    reasons = []
+    for location in locations:
+        try:
+            return location, places.at(location)
+        except NotLinkable as error:
+            reasons.append(error.reason)
+    raise NotLinkable("; ".join(reasons) or "its source does not say where it lies")
