@@ -99,14 +99,14 @@ class PoolContract:
         assert len(held) >= base.capacity
 
     def test_a_copy_is_as_large_as_asked_for(self, pool):
-        """Trap 6: createXMLFrom follows the source."""
+        """trap 6: createXMLFrom follows the source."""
         for format in formats(pool):
             base = pool.create(spec(f"{format}-base", format=format))
             wanted = spec(format.value, format=format, capacity=8 * MiB)
             assert pool.create_from(wanted, base).capacity == 8 * MiB
 
     def test_a_copy_from_elsewhere_is_refused_where_it_would_be_of_something_else(self, pool):
-        """Trap 12: an RBD pool takes its own image of that name."""
+        """trap 12: an RBD pool takes its own image of that name."""
         source = replace(pool.create(spec("base")), pool="elsewhere")
         if not pool.capabilities.copies_across_pools:
             with pytest.raises(Unsupported, match="copies only its own volumes"):

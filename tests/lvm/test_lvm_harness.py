@@ -247,7 +247,7 @@ def test_bytes_that_look_like_qcow2_are_bytes(
     images: libvirt.virStoragePool,
     workdir: Path,
 ) -> None:
-    """Trap 2 is not there: libvirt probes no logical volume."""
+    """trap 2 is not there: libvirt probes no logical volume."""
     header = workdir / "header"
     words = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", "/etc/passwd"]
     subprocess.run([*words, str(header)], check=True)

@@ -256,7 +256,7 @@ def test_a_damaged_template_of_ephemeral_disks_is_never_formatted_anew(millpond,
 
 
 def test_a_disk_that_grew_by_other_hands_is_not_cut_off(millpond, guest, connection):
-    """Trap 15: blockResize would shrink it without a word."""
+    """trap 15: blockResize would shrink it without a word."""
     made = create(millpond, "--disk", "4M")
     millpond.wait_for_console(made["id"], "READY")
     domain = connection.lookupByName("web")

@@ -1,5 +1,5 @@
 """Nothing is probed: a guest that writes the header of another format onto its raw disk gains
-nothing by it, whatever is done to its server (traps 2 and 3)."""
+nothing by it, whatever is done to its server (trap 2, trap 3)."""
 
 import os
 import subprocess

@@ -191,7 +191,7 @@ def test_all_the_disks_that_nova_gives_a_server(millpond, connection, micro_gues
 def test_what_a_guest_wrote_on_its_raw_disk_is_never_followed(
     millpond, connection, micro_guest, instances, workdir
 ):
-    """Traps 2 and 3: a qcow2 header that names a file of the host, on a disk of Nova's."""
+    """trap 2, trap 3: a qcow2 header that names a file of the host, on a disk of Nova's."""
     secret = workdir / "secret"
     secret.write_bytes(b"the content of a file of the host".ljust(MiB, b"!"))
     evil = workdir / "evil"

@@ -147,7 +147,7 @@ def test_a_pool_per_type_of_disk(host, locks, workdir):
 
 
 def test_a_raw_volume_whose_bytes_look_like_qcow2_is_never_believed(pool, workdir):
-    """Trap 2: after a refresh libvirt reports what a guest wrote. It is shown, not obeyed: what
+    """trap 2: after a refresh libvirt reports what a guest wrote. It is shown, not obeyed: what
     is copied from a disk is decided by its record, whose format the caller states."""
     secret = workdir / "secret"
     secret.write_bytes(b"the content of a file of the host".ljust(MiB, b"!"))
@@ -165,7 +165,7 @@ def test_a_raw_volume_whose_bytes_look_like_qcow2_is_never_believed(pool, workdi
 
 
 def test_volumes_are_sparse_and_of_todays_qcow2(pool):
-    """Trap 7"""
+    """trap 7"""
     qcow2 = pool.create(spec("a", format=DiskFormat.QCOW2, capacity=64 * MiB))
     with open(qcow2.path, "rb") as file:
         assert file.read(8) == b"QFI\xfb\x00\x00\x00\x03"
@@ -199,7 +199,7 @@ def slow_source(pool):
 
 
 def test_a_refresh_waits_while_a_volume_is_built(pool, slow_source, connection):
-    """Trap 9: libvirt refuses with code 1, and the pool stays active."""
+    """trap 9: libvirt refuses with code 1, and the pool stays active."""
     copying = build_slowly(pool, slow_source)
     with pytest.raises(libvirt.libvirtError, match="asynchronous jobs"):
         connection.storagePoolLookupByName(NAME).refresh()
@@ -209,7 +209,7 @@ def test_a_refresh_waits_while_a_volume_is_built(pool, slow_source, connection):
 
 
 def test_a_pool_that_fell_is_started_again_once_its_cause_is_gone(pool, wanted, workdir):
-    """Trap 9: a refresh without the directory leaves the pool inactive."""
+    """trap 9: a refresh without the directory leaves the pool inactive."""
     pool.create(spec("a"))
     os.rename(wanted.path, workdir / "away")
     with pytest.raises(PoolUnusable, match="cannot open"):
@@ -225,7 +225,7 @@ def test_a_missing_directory_is_one_sentence(pool, wanted):
 
 
 def test_quick_calls_answer_while_slow_ones_run(host, pool, slow_source):
-    """Trap 10: five calls at a time a connection; slow ones have one of their own."""
+    """trap 10: five calls at a time a connection; slow ones have one of their own."""
     copies = [
         threading.Thread(
             target=suppress_errors,
@@ -252,7 +252,7 @@ def test_quick_calls_answer_while_slow_ones_run(host, pool, slow_source):
 
 
 def test_a_copy_cut_short_by_libvirtds_death_is_an_error(libvirtd, pool, slow_source):
-    """Trap 11: what stays looks complete; only our own record knows better."""
+    """trap 11: what stays looks complete; only our own record knows better."""
     failed = []
 
     def copy():

@@ -172,7 +172,7 @@ def test_a_domain_deleted_by_hand_is_missing_and_can_be_started_or_deleted(
 
 
 def test_the_record_has_a_copy_in_the_domain_and_survives_its_loss(millpond, qcow2, connection):
-    """Decision 2: a lost state directory is rebuilt from the domains."""
+    """A lost state directory is rebuilt from the domains."""
     made = create(millpond, "web", qcow2)
     before = millpond.server("web")
     (millpond.state / "servers" / f"{made['id']}.json").unlink()

@@ -1,4 +1,5 @@
-"""Images that are volumes of Cinder's, or lie in Ceph: linked, and not copied (B41 to B44)."""
+"""Images that are volumes of Cinder's, or lie in Ceph: linked, and not copied (B41, B42, B43,
+B44)."""
 
 import json
 import os

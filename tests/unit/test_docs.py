@@ -4,6 +4,7 @@ import re
 import runpy
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from millpond.servers.recover import VERBS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+THIS = Path(__file__)
 
 
 def test_the_command_reference_is_what_the_commands_say():
@@ -34,6 +36,47 @@ def test_the_architecture_shows_every_step_of_every_verb():
     for name, verb in VERBS.items():
         steps = " ─▶ ".join(verb(None, {}).step_names)
         assert re.search(rf"^ {name}: +{re.escape(steps)}\b", text, re.M), name
+
+
+# What code, tests and pages refer to by number, in its one form, and where that is.
+REFERENCES = {
+    r"\bB([1-9]\d?)\b": lambda n: f'<a id="b{n}"></a>**B{n}**' in _read("behaviours.md"),
+    r"\btrap (\d+)\b": lambda n: f'<a id="trap-{n}"></a>**trap {n}**' in _read("facts.md"),
+    r"\bdecision (\d+)\b": lambda n: list((DOCS / "decisions").glob(f"{n:0>4}-*.md")),
+    r"\bdocs/decisions/(\d+)\b": lambda n: list((DOCS / "decisions").glob(f"{n}-*.md")),
+    r"\bdocs/([\w-]+\.md)\b": lambda page: (DOCS / page).exists(),
+}
+OTHER_FORMS = r"\b(?:Trap|[Tt]raps|Decision|[Dd]ecisions) \d+|\bB\d+ ?(?:-|to) ?B\d+|\blab, "
+
+
+def test_every_reference_leads_somewhere():
+    assert [
+        f"{path.relative_to(ROOT)}: {match.group()}"
+        for path, text in _texts()
+        for pattern, leads_somewhere in REFERENCES.items()
+        for match in re.finditer(pattern, text)
+        if not leads_somewhere(match.group(1))
+    ] == []
+
+
+def test_every_reference_has_the_one_form_that_is_checked():
+    assert [
+        f"{path.relative_to(ROOT)}: {match.group()}"
+        for path, text in _texts()
+        for match in re.finditer(OTHER_FORMS, text)
+    ] == []
+
+
+def _texts():
+    for room in ("src", "tests", "tools", "docs"):
+        for path in (ROOT / room).rglob("*"):
+            if path.is_file() and path.suffix in ("", ".py", ".sh", ".md") and path != THIS:
+                yield path, path.read_text()
+
+
+@cache
+def _read(page):
+    return (DOCS / page).read_text()
 
 
 @pytest.mark.timeout(120)

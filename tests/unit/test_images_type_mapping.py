@@ -1,4 +1,5 @@
-"""The grammar of images_type_mapping: the document's examples, then everything else (B1-B7)."""
+"""The grammar of images_type_mapping: the document's examples, then everything else (B1, B2, B3,
+B4, B6, B7)."""
 
 import logging
 from collections.abc import Mapping

@@ -102,7 +102,7 @@ def test_a_kernel_is_named_by_its_path_and_is_no_disk_of_the_guest():
 
 
 def test_the_chain_is_stated_to_its_end_and_the_base_keeps_its_owner():
-    """Decision 3, traps 3 and 17."""
+    """trap 3, trap 17"""
     xml = etree.fromstring(as_domain(server()).to_xml())
     (disk,) = xml.findall("devices/disk")
     assert disk.get("type") == "volume"

@@ -1,4 +1,4 @@
-"""Which image formats a host takes: what is reported, and what is refused (decision 6)."""
+"""Which image formats a host takes: what is reported, and what is refused (B35)."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""AppArmor: does it let QEMU open the files of the pools? (lab, trap 24)"""
+"""AppArmor: does it let QEMU open the files of the pools? (trap 24)"""
 
 import os
 from collections.abc import Iterator

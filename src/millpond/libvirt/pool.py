@@ -21,7 +21,7 @@ class PoolType(StrEnum):
 
 
 class Pool(Protocol):
-    """Nothing here trusts a format that libvirt reports: callers state it (B: decision 3)."""
+    """Nothing here trusts a format that libvirt reports: callers state it (trap 2)."""
 
     @property
     def name(self) -> str: ...

@@ -79,7 +79,7 @@ Source = VolumeSource | FileSource | RbdSource | IscsiSource
 class Layer:
     source: Source
     format: DiskFormat
-    """Stated from our record: nothing looks at the bytes to find out (decision 3)."""
+    """Stated from our record: nothing looks at the bytes to find out (trap 2)."""
     length: int | None = None
     """Of bytes that lie at the beginning of something longer, such as a volume of whole GiB."""
 

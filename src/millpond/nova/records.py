@@ -1,4 +1,4 @@
-"""Records under Nova: instance.system_metadata, one key a disk (decision 2)."""
+"""Records under Nova: instance.system_metadata, one key per disk (decision 13)."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress

@@ -130,7 +130,7 @@ _ASK_AFTER = 1.0
 
 class Libvirtd:
     """One host's libvirt by two lazy connections that reconnect: one for quick calls, one for
-    slow ones, because a connection carries five calls at a time (lab, trap 10)."""
+    slow ones, because a connection carries five calls at a time (trap 10)."""
 
     def __init__(
         self,

@@ -24,8 +24,8 @@ _CONFINE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """A hostile image made qemu-img run for minutes and to 980 MB (lab: a backing file that
-    names itself); an honest `info` needs a tenth of a second and 40 MB."""
+    """A hostile image made qemu-img run for minutes and to 980 MB (trap 4); an
+    honest `info` needs a tenth of a second and 40 MB."""
 
     seconds: int = 60
     memory: int = 1 * GiB

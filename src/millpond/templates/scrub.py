@@ -18,7 +18,7 @@ LOG = logging.getLogger(__name__)
 class Outcome(StrEnum):
     INTACT = "intact"
     RECORDED = "recorded"
-    """Its first scrub: from now on it is compared with what it is today (decision 5)."""
+    """Its first scrub: from now on it is compared with what it is today."""
     LINKED = "linked"
     """Its bytes are somebody else's to look after."""
     GONE = "gone"
