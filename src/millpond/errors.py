@@ -632,7 +632,7 @@ class ToolFailed(MillpondError):
     status: int = 0
     """Its exit status, which for some tools is the error's number."""
     message = "{self.tool} failed: {self.reason}"
-    hint = "run the command again with -v to see how it was called"
+    hint = "run the command again with -vv to see how it was called"
     exit_code = 7
 
 

@@ -101,8 +101,7 @@ def test_processes_that_want_one_name_make_one_server(millpond, guest):
 def test_a_template_is_prepared_once_however_many_ask(millpond, micro_guest, workdir):
     """B41: between threads and between processes."""
     millpond.ok("image", "add", converted(micro_guest, "vmdk", workdir), "--name", "vmdk")
-    words = ("server", "create", "--image", "vmdk", "--memory", "16M", "--no-start", "-v")
-    words = ("-v", *words[:-1])
+    words = ("-v", "server", "create", "--image", "vmdk", "--memory", "16M", "--no-start")
     with ThreadPoolExecutor(6) as pool:
         done = list(pool.map(lambda n: millpond.run(*words, f"p{n}"), range(6)))
     assert [each.returncode for each in done] == [0] * 6

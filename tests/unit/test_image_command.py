@@ -138,12 +138,28 @@ def test_a_url_that_gives_no_image_gets_one_sentence_and_a_hint(
     assert not [each for each in (tmp_path / "state").rglob("*-*") if each.is_file()]
 
 
+@pytest.mark.parametrize(
+    ("switch", "changes", "reasons"),
+    [([], False, False), (["-v"], True, False), (["-vv"], True, True)],
+    ids=["silent", "-v", "-vv"],
+)
+def test_v_shows_what_changed_and_vv_also_why(
+    words: list[str], web: Web, tmp_path: Path, switch: list[str], changes: bool, reasons: bool
+) -> None:
+    url = web.offer("/disk.raw", raw_file(tmp_path).read_bytes(), Answer(status=503))
+    *program, verb = words
+    called = [*program, *switch, verb, "add", url, "--name", "disk"]
+    said = subprocess.run(called, capture_output=True, text=True, timeout=60, check=True).stderr
+    assert ("added image disk" in said) is changes
+    assert ("trying again: cannot fetch" in said) is reasons
+
+
 def test_the_most_talkative_log_has_no_credentials(
     words: list[str], web: Web, tmp_path: Path
 ) -> None:
     url = web.offer("/disk.raw", raw_file(tmp_path).read_bytes(), Answer(status=503))
     address = url.replace("http://", "http://me:hidden@") + "?key=concealed"
-    called = [*words[:-1], "-vv", words[-1], "add", address]
+    called = [*words[:-1], "-vvv", words[-1], "add", address]
     done = subprocess.run(called, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
     assert "trying again" in done.stderr

@@ -72,7 +72,7 @@ def shown(config: Path, *words: str, on_terminal: bool = False) -> str:
         (("image", "list"), True),
         (("image", "show", ID), True),
         (("image", "show", ID[:-1] + "0"), True),  # refused, and its name is quoted
-        (("-v", "image", "list"), False),  # the log says what was left out
+        (("-vv", "image", "list"), False),  # the log says what was left out
         (("explain", ID), False),
     ],
     ids=["table", "details", "error", "log", "pipe"],

@@ -1,4 +1,4 @@
-"""What was said before the verb: which configuration, and how talkative to be."""
+"""What was said before the verb: which configuration."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,4 +7,3 @@ from pathlib import Path
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
     config_files: tuple[Path, ...] = ()
-    verbose: int = 0

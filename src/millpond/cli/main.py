@@ -60,7 +60,13 @@ def millpond(
         typer.Option(help="Configuration; repeatable. Default: /etc/millpond/millpond.conf."),
     ] = None,
     verbose: Annotated[
-        int, typer.Option("--verbose", "-v", count=True, help="Show each decision and why.")
+        int,
+        typer.Option(
+            "--verbose",
+            "-v",
+            count=True,
+            help="Show what changes; -vv: and why; -vvv: and what libraries log.",
+        ),
     ] = 0,
     version: Annotated[
         bool,
@@ -69,7 +75,7 @@ def millpond(
 ) -> None:
     """Prepare the disks of virtual machines on libvirt storage pools, and run them."""
     _log(verbose)
-    ctx.obj = Invocation(config_files=tuple(config_file or ()), verbose=verbose)
+    ctx.obj = Invocation(config_files=tuple(config_file or ()))
 
 
 def main() -> None:
@@ -121,7 +127,7 @@ class _Formatter(logging.Formatter):
 
 
 def _log(verbose: int) -> None:
-    level = {0: logging.WARNING, 1: logging.DEBUG}.get(verbose, logging.DEBUG)
+    level = {0: logging.WARNING, 1: logging.INFO}.get(verbose, logging.DEBUG)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Formatter("millpond: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
@@ -131,5 +137,5 @@ def _log(verbose: int) -> None:
     # They log what they also raise, and we say that ourselves.
     for name in ("oslo_utils.imageutils", "castellan"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    if verbose > 1:
+    if verbose > 2:
         logging.getLogger().setLevel(logging.DEBUG)

@@ -253,7 +253,7 @@ class LibvirtStorage:
         linked = template.linked_layer if template else None
         base = self._pools.base.get(template.volume) if template and not linked else None
         volume = self._empty_file(disk, base)
-        LOG.info("writing %s/%s here: libvirt makes no %s", disk.pool, disk.volume, disk.format)
+        LOG.debug("writing %s/%s here: libvirt makes no %s", disk.pool, disk.volume, disk.format)
         if base and template and _is_like(disk, template):
             _fill(volume, base)
             return written.virtual_size(Path(volume.path), disk.format)

@@ -86,7 +86,7 @@ class RbdStorage(LibvirtStorage):
                 if _unprotect(_image(pool, aside, COMPLETE)):
                     return aside
                 rbd.rename(_image(pool, aside), name, lease)  # a host has cloned it meanwhile
-        LOG.info("template %s stays in pool %s for %s", name, pool.name, clones or "a new clone")
+        LOG.debug("template %s stays in pool %s for %s", name, pool.name, clones or "a new clone")
         return None
 
     def _own_name(self, template: str) -> str:

@@ -293,7 +293,7 @@ class MillpondDriver(LibvirtDriver):
         """The host that a server was evacuated to may use what is not on this host alone."""
         is_shared = self.engine.pools.named(disk.pool).capabilities.remote
         if _lives_elsewhere(instance) and is_shared:
-            LOG.info("%s stays: host %s may use it", disk.place, instance.host)
+            LOG.debug("%s stays: host %s may use it", disk.place, instance.host)
         else:
             self._disks.delete(disk)
 
