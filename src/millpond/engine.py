@@ -36,7 +36,7 @@ from millpond.model.volume import PoolUsage
 from millpond.records.journal import Watch, unwatched
 from millpond.records.of_hosts import RecordsOfHosts
 from millpond.records.records import Records
-from millpond.servers.claims import Claims, Unclaimed
+from millpond.scheduling.claims import Claims, Unclaimed
 from millpond.servers.host import Host
 from millpond.servers.single_disks import SingleDisks
 from millpond.servers.template_uses import TemplateUses

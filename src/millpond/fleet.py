@@ -18,13 +18,15 @@ from millpond.errors import (
     WhichHost,
 )
 from millpond.model.server import Server
-from millpond.placing.placing import PlacedClaims, Placing
+from millpond.placing.placing import Placing
 from millpond.placing.standing import HostStanding, standing
 from millpond.records.journal import Watch, unwatched
-from millpond.scheduling.decision import Choice, Decision
+from millpond.scheduling.api import LazyDoor
+from millpond.scheduling.claims import Claims, PlacedClaims, Unclaimed
+from millpond.scheduling.decision import Decision
+from millpond.scheduling.placement import Placement
 from millpond.servers import delete as deleting
 from millpond.servers import spawn
-from millpond.servers.claims import Claims, Unclaimed
 from millpond.servers.request import ServerRequest
 from millpond.servers.status import statuses
 from millpond.system.files import Progress, silent
@@ -59,11 +61,19 @@ class Fleet(Commons):
 
     @cached_property
     def placing(self) -> Placing:
-        return Placing(self.settings, self.engines, self.records, self.locks)
+        return Placing(
+            self.settings, self.engines, self.records, self.locks, self._placement, self._claims
+        )
 
-    @property
+    @cached_property
+    def _placement(self) -> Placement:
+        return Placement(LazyDoor(self.settings.placement, self.settings.state_path / "placement"))
+
+    @cached_property
     def _claims(self) -> Claims:
-        return PlacedClaims(lambda: self.placing) if self.schedules else Unclaimed()
+        if not self.schedules:
+            return Unclaimed()
+        return PlacedClaims(self._placement, lambda: self.placing.providers())
 
     def create(
         self,
@@ -77,8 +87,8 @@ class Fleet(Commons):
         if not self.schedules:
             return spawn.create(self.engine(host).host, request, start=start, progress=progress)
 
-        def create_on(choice: Choice) -> Server:
-            there = self.engines[choice.host].host
+        def create_on(name: str) -> Server:
+            there = self.engines[name].host
             return spawn.create(there, request, start=start, progress=progress)
 
         return self.placing.place(self.placing.decide(request, host), create_on)

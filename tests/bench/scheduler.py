@@ -19,14 +19,13 @@ from millpond.scheduling.decision import Decision
 from millpond.scheduling.embedded import EmbeddedPlacement
 from millpond.scheduling.external import ExternalPlacement
 from millpond.scheduling.placement import Placement
-from millpond.scheduling.scheduler import Scheduler, SchedulingPolicy
 from millpond.scheduling.traits import IMAGE_TYPES
 from millpond.scheduling.weighers import Multipliers, Standing, weigh
 from tests.bench.plot import Line, plot
 from tests.support.openstack.crowd import crowd, name_of
 from tests.support.openstack.mariadb import MariaDb
 from tests.support.openstack.placement import Placement as Service
-from tests.support.scheduling import request, uuid_of, view
+from tests.support.scheduling import Hosts, plan, request, uuid_of
 from tests.support.session import session_directory
 
 SIZES = (100, 1000, 5000)
@@ -108,12 +107,13 @@ def measured(database: str, door: Door, hosts: int, image: str) -> Result:
     timing = Timing(door)
     placement = Placement(timing)
     names = {name_of(number): uuid_of(name_of(number)) for number in range(hosts)}
-    policy = SchedulingPolicy(filters_image_types=True, multipliers=Multipliers())
-    scheduler = Scheduler(placement, policy, names)
-    path = f"/allocation_candidates?{urlencode(list(scheduler.query(request(image)).params()))}"
+    known = Hosts(placement, *names)
+    query = known.scheduler.query(request(image))
+    path = f"/allocation_candidates?{urlencode(list(query.params()))}"
+    there = plan()
 
     def decide() -> Decision:
-        return scheduler.decide(request(image), lambda _: view())
+        return known.decide(request(image), lambda _: there)
 
     def ours() -> float:
         timing.seconds = 0.0
@@ -121,7 +121,7 @@ def measured(database: str, door: Door, hosts: int, image: str) -> Result:
 
     def claim() -> float:
         decision = decide()
-        return seconds(lambda: scheduler.claim(decision))
+        return seconds(lambda: known.place(decision))
 
     takers = {"qcow2": hosts * 9 // 10, "vmdk": hosts // 10}
     assert len(decide().choices) == takers[image]

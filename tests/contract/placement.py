@@ -10,6 +10,7 @@ import pytest
 from millpond.errors import (
     BadRequirement,
     HostsShareUuid,
+    HostUnreachable,
     ImageTypeUnknown,
     NoRoom,
     NoSuchHost,
@@ -30,13 +31,13 @@ from millpond.scheduling.request import Purpose
 from millpond.scheduling.traits import DISABLED, IMAGE_TYPES
 from tests.support.scheduling import (
     POOL,
+    Hosts,
     host,
+    plan,
     pool,
     register,
     request,
-    scheduler,
     uuid_of,
-    view,
 )
 
 QCOW2, RAW, VMDK = ImageFormat.QCOW2, ImageFormat.RAW, ImageFormat.VMDK
@@ -196,9 +197,7 @@ class PlacementContract:
         assert not reporting.disable(uuid_of("a"))
         assert not reporting.disable(uuid_of("nowhere"))
         assert DISABLED in placement.providers.traits(uuid_of("a"))
-        decision = scheduler(placement, "a", "b").decide(
-            request(), lambda _: view(), everything=True
-        )
+        decision = Hosts(placement, "a", "b").decide(request(), everything=True)
         states = {each.host: each.state for each in decision.verdicts}
         assert states == {"a": State.DISABLED, "b": State.FITS}
         reporting.publish([host("a")])
@@ -213,13 +212,16 @@ class PlacementContract:
             each for each in placement.providers.find() if each.name.startswith("shared:")
         ]
         assert provider.uuid == pool_provider(uuid_of("b"), "ceph", members)
-        plan = view(plan={"ceph": 5}, shared={"ceph": members})
-        deciding = scheduler(placement, *"abc")
+        hosts = Hosts(placement, *"abc", shared={"ceph": members})
+        there = plan(pools={"ceph": 5})
         for _ in range(2):
-            claim = deciding.claim(deciding.decide(request(), lambda _: plan))
-            assert claim.allocations[provider.uuid] == {"DISK_GB": 5}
+            server = hosts.create(request(), lambda _: there)
+            assert placement.allocations.of(server.id).held == {
+                uuid_of(server.host): {"VCPU": 1, "MEMORY_MB": 512},
+                provider.uuid: {"DISK_GB": 5},
+            }
         with pytest.raises(NoValidHost, match="0 of 5 DISK_GB are free for the root disk"):
-            deciding.claim(deciding.decide(request(), lambda _: plan))
+            hosts.create(request(), lambda _: there)
 
     def test_a_shared_pool_that_is_left_goes_when_it_is_empty(self, placement, reporting):
         members = frozenset(map(uuid_of, "ab"))
@@ -248,11 +250,10 @@ class PlacementContract:
         ]
         reporting.publish(reports)
         assert not reporting.publish(reports)
-        deciding = scheduler(placement, "a", "b")
-        plan = view(plan={"ceph": 5}, shared={"ceph": members})
+        hosts = Hosts(placement, "a", "b", shared={"ceph": members})
+        there = plan(pools={"ceph": 5})
         for format, name in (("raw", "a"), ("qcow2", "b")):
-            decision = deciding.decide(request(format), lambda _: plan)
-            assert [each.host for each in decision.choices] == [name]
+            assert hosts.decide(request(format), lambda _: there).choices == (name,)
 
     def test_whoever_is_killed_while_reporting_can_report_again(self, counting, placement, door):
         """After each of its writes."""
@@ -273,38 +274,38 @@ class PlacementContract:
     def test_a_root_disk_needs_a_pool_for_its_format(self, placement, reporting):
         pools = (pool("fast", QCOW2), pool("big", VMDK, takes_blank_disks=False))
         reporting.publish([host("a", QCOW2, VMDK, pools=pools)])
-        deciding = scheduler(placement, "a")
+        hosts = Hosts(placement, "a", pools=("big", "fast"))
         wanted = request("vmdk", root=50 * GiB, blank=60 * GiB)
-        plan = view(plan={"big": 50, "fast": 60})
-        claim = deciding.claim(deciding.decide(wanted, lambda _: plan))
-        assert claim.allocations == {
+        hosts.create(wanted, lambda _: plan(pools={"big": 50, "fast": 60}))
+        assert placement.allocations.of(wanted.server).held == {
             uuid_of("a"): {"VCPU": 1, "MEMORY_MB": 512},
             pool_provider(uuid_of("a"), "big"): {"DISK_GB": 50},
             pool_provider(uuid_of("a"), "fast"): {"DISK_GB": 60},
         }
-        assert placement.allocations.of(wanted.server).held == claim.allocations
 
     def test_only_hosts_that_can_use_the_image_unless_the_filter_is_off(
         self, placement, reporting
     ):
         reporting.publish([host("a", QCOW2), host("b", RAW), host("c", QCOW2, RAW)])
-        on = scheduler(placement, *"abc").decide(request("raw"), lambda _: view())
-        assert {each.host for each in on.choices} == {"b", "c"}
-        off = scheduler(placement, *"abc", filters=False).decide(request("raw"), lambda _: view())
-        assert {each.host for each in off.choices} == {"a", "b", "c"}
+        on = Hosts(placement, *"abc").decide(request("raw"))
+        assert set(on.choices) == {"b", "c"}
+        off = Hosts(placement, *"abc", filters=False).decide(request("raw"))
+        assert set(off.choices) == {"a", "b", "c"}
 
     def test_foreign_hosts_serve_the_same_query_and_are_never_chosen(self, placement, reporting):
         reporting.publish([host("a", QCOW2)])
         register(placement, "vmware", IMAGE_TYPES["vmdk"])
         register(placement, "silent")
-        deciding = scheduler(placement, "a")
-        offered = placement.candidates(deciding.query(request("vmdk", blank=GiB)).params())
+        deciding = Hosts(placement, "a")
+        offered = placement.candidates(
+            deciding.scheduler.query(request("vmdk", blank=GiB)).params()
+        )
         assert offered.hosts == {uuid_of("vmware")}
-        decision = deciding.decide(request("vmdk"), lambda _: view(), everything=True)
+        decision = deciding.decide(request("vmdk"), everything=True)
         states = {each.host: each.state for each in decision.verdicts}
         assert states == {"a": State.LACKS, "silent": State.LACKS, "vmware": State.FOREIGN}
         with pytest.raises(NoValidHost) as raised:
-            deciding.claim(decision)
+            deciding.place(decision)
         assert "a: it lacks COMPUTE_IMAGE_TYPE_VMDK" in str(raised.value)
         assert "silent reported none at all" in raised.value.advice
 
@@ -312,70 +313,72 @@ class PlacementContract:
         self, placement, reporting
     ):
         reporting.publish([host("a", traits=frozenset())])
-        deciding = scheduler(placement, "a", "later")
+        deciding = Hosts(placement, "a", "later")
         with pytest.raises(NoValidHost) as raised:
-            deciding.claim(deciding.decide(request(), lambda _: view()))
+            deciding.create(request())
         assert "none has COMPUTE_IMAGE_TYPE_QCOW2" in str(raised.value)
         assert "a, later reported none at all" in raised.value.advice
         assert "filter_hosts_by_image_type_support = false" in raised.value.advice
 
     def test_unknown_formats_fail_closed_and_volumes_need_none(self, placement, reporting):
         reporting.publish([host("a", QCOW2)])
-        deciding = scheduler(placement, "a")
+        deciding = Hosts(placement, "a")
         for format in (None, "", "docker"):
             with pytest.raises(ImageTypeUnknown):
-                deciding.decide(request(format), lambda _: view())
+                deciding.decide(request(format))
         volume = request(None, boots_from_volume=True, root=0)
-        assert deciding.decide(volume, lambda _: view(plan={})).choices
-        loose = scheduler(placement, "a", filters=False)
-        assert loose.decide(request("docker"), lambda _: view()).choices
+        assert deciding.decide(volume, lambda _: plan(pools={})).choices
+        loose = Hosts(placement, "a", filters=False)
+        assert loose.decide(request("docker")).choices
 
     def test_forced_hosts_obey_too_and_so_does_rebuild(self, placement, reporting):
         reporting.publish([host("a", QCOW2), host("b", RAW)])
-        deciding = scheduler(placement, "a", "b")
+        deciding = Hosts(placement, "a", "b")
         for purpose in Purpose:
             forced = request("raw", host="a", purpose=purpose)
             with pytest.raises(NoValidHost, match="a: it lacks COMPUTE_IMAGE_TYPE_RAW"):
-                deciding.claim(deciding.decide(forced, lambda _: view()))
+                deciding.create(forced)
             fits = request("raw", host="b", purpose=purpose)
-            assert [c.host for c in deciding.decide(fits, lambda _: view()).choices] == ["b"]
+            assert deciding.decide(fits).choices == ("b",)
         with pytest.raises(NoSuchHost):
-            deciding.decide(request(host="nowhere"), lambda _: view())
+            deciding.decide(request(host="nowhere"))
         left = request("raw", avoid=frozenset({"b"}), purpose=Purpose.MIGRATE)
-        assert deciding.decide(left, lambda _: view()).choices == ()
+        assert deciding.decide(left).choices == ()
 
     def test_a_full_host_can_rebuild_what_it_has(self, placement, reporting):
         reporting.publish([host("a", vcpus=1)])
-        deciding = scheduler(placement, "a")
+        deciding = Hosts(placement, "a")
         first = request()
-        deciding.claim(deciding.decide(first, lambda _: view()))
+        deciding.create(first)
         again = replace(first, purpose=Purpose.REBUILD, host="a", image_format="raw")
-        claim = deciding.claim(deciding.decide(again, lambda _: view(9)))
-        assert claim.allocations[pool_provider(uuid_of("a"), POOL)] == {"DISK_GB": 9}
+        deciding.create(again, lambda _: plan(9))
+        assert placement.allocations.of(first.server).held == {
+            uuid_of("a"): {"VCPU": 1, "MEMORY_MB": 512},
+            pool_provider(uuid_of("a"), POOL): {"DISK_GB": 9},
+        }
 
     def test_traits_of_flavour_and_image_count(self, placement, reporting):
         reporting.publish([host("a"), host("b")])
         placement.make_traits(["CUSTOM_GOLD"])
         placement.providers.change_traits(uuid_of("b"), {"CUSTOM_GOLD"}.union)
-        deciding = scheduler(placement, "a", "b")
+        deciding = Hosts(placement, "a", "b")
         gold = request(extra_specs={"trait:CUSTOM_GOLD": "required"})
-        assert [c.host for c in deciding.decide(gold, lambda _: view()).choices] == ["b"]
+        assert deciding.decide(gold).choices == ("b",)
         lead = request(image_properties={"trait:CUSTOM_GOLD": "forbidden"})
-        assert [c.host for c in deciding.decide(lead, lambda _: view()).choices] == ["a"]
+        assert deciding.decide(lead).choices == ("a",)
         with pytest.raises(UnknownTrait, match="knows no trait CUSTOM_UNOBTAINIUM"):
-            deciding.decide(
-                request(extra_specs={"trait:CUSTOM_UNOBTAINIUM": "required"}), lambda _: view()
-            )
+            deciding.decide(request(extra_specs={"trait:CUSTOM_UNOBTAINIUM": "required"}))
         both = replace(lead, extra_specs=gold.extra_specs)
         with pytest.raises(BadRequirement, match="forbidden at the same time"):
-            deciding.decide(both, lambda _: view())
+            deciding.decide(both)
 
     def test_one_question_and_one_claim_in_the_good_case(self, counting, placement, reporting):
         reporting.publish([host("a"), host("b")])
         counting.asked.clear()
         asked = []
-        deciding = scheduler(placement, "a", "b")
-        deciding.claim(deciding.decide(request(), lambda name: asked.append(name) or view()))
+        deciding = Hosts(placement, "a", "b")
+        decision = deciding.decide(request(), lambda name: asked.append(name) or plan())
+        deciding.place(decision)
         assert [each.partition("?")[0].split("/")[1] for each in counting.asked] == [
             "allocation_candidates",
             "allocations",
@@ -384,12 +387,12 @@ class PlacementContract:
 
     def test_a_host_without_room_is_passed_over(self, placement, reporting):
         reporting.publish([host("a"), host("b")])
-        deciding = scheduler(placement, "a", "b")
-        decision = deciding.decide(request(), lambda _: view())
+        deciding = Hosts(placement, "a", "b")
+        decision = deciding.decide(request())
         taken = {uuid_of("a"): {"VCPU": 8}}
         placement.allocations.claim(str(uuid4()), taken)  # by somebody else, meanwhile
-        assert [each.host for each in decision.choices] == ["a", "b"]
-        assert deciding.claim(decision).host == "b"
+        assert decision.choices == ("a", "b")
+        assert deciding.place(decision).host == "b"
 
     def test_what_a_host_lacks_is_said_of_each(self, placement, reporting):
         small = host("small", vcpus=1)
@@ -402,16 +405,16 @@ class PlacementContract:
                 pool_provider(uuid_of("full"), POOL): {"DISK_GB": 100},
             },
         )
-        deciding = scheduler(placement, "small", "tight", "full", "lost")
+        deciding = Hosts(placement, "small", "tight", "full", "lost")
+
+        def silent(name):
+            raise HostUnreachable(f"qemu+ssh://{name}/system", "nobody answers")
+
         with pytest.raises(NoValidHost) as raised:
-            deciding.claim(
-                deciding.decide(
-                    request(vcpus=2), lambda _: view(unreachable="libvirt does not answer")
-                )
-            )
+            deciding.create(request(vcpus=2), silent)
         assert raised.value.hosts == (
             "full: 0 of 2 VCPU are free",
-            "lost: libvirt does not answer",
+            "lost: cannot reach libvirt at qemu+ssh://lost/system: nobody answers",
             "small: 1 of 2 VCPU are free",
             "tight: 3 of 5 DISK_GB are free for the root disk",
         )
@@ -507,8 +510,8 @@ class PlacementContract:
         """Placement offers the host for the sake of its other pool."""
         pools = (pool("small", capacity=3 * GiB), pool("big"))
         reporting.publish([host("a", pools=pools)])
-        decision = scheduler(placement, "a").decide(
-            request(), lambda _: view(plan={"small": 5}), everything=True
+        decision = Hosts(placement, "a", pools=("small", "big")).decide(
+            request(), lambda _: plan(pools={"small": 5}), everything=True
         )
         (verdict,) = decision.verdicts
         assert (verdict.state, verdict.reason) == (State.NO_ROOM, "pool small has 3 of 5 GiB")

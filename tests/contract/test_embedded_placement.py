@@ -13,7 +13,7 @@ from millpond.scheduling.placement import Placement
 from millpond.scheduling.reporting import Reporting
 from millpond.system.locks import Locks
 from tests.contract.placement import PlacementContract
-from tests.support.scheduling import host, request, scheduler, uuid_of, view
+from tests.support.scheduling import Hosts, host, request, uuid_of
 
 HOSTS = [host("a", vcpus=7), host("b", vcpus=6)]
 
@@ -77,8 +77,7 @@ def test_directories_do_not_see_each_other(tmp_path):
         placement = all_of_them[number % 3]
         name = f"host-{number}"
         Reporting(placement).publish([host(name)])
-        deciding = scheduler(placement, name)
-        deciding.claim(deciding.decide(request(host=name), lambda _: view()))
+        Hosts(placement, name).create(request(host=name))
 
     with ThreadPoolExecutor(9) as pool:
         list(pool.map(use, range(18)))

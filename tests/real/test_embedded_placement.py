@@ -20,13 +20,12 @@ from millpond.scheduling.traits import IMAGE_TYPES
 from tests.support.claimants import claim_all, claim_in_processes
 from tests.support.scheduling import (
     POOL,
+    Hosts,
     host,
     pool,
     register,
     request,
-    scheduler,
     uuid_of,
-    view,
 )
 
 HOSTS = [host("a", vcpus=7), host("b", vcpus=6)]
@@ -121,13 +120,12 @@ def test_two_hundred_servers_of_six_formats_land_where_their_image_is_taken(plac
         Reporting(placement).publish([roomy])
     register(placement, "vmware", IMAGE_TYPES["vmdk"])
     register(placement, "silent")
-    deciding = scheduler(placement, *taken, filters=filters)
+    hosts = Hosts(placement, *taken, filters=filters)
     formats = ["qcow2", "raw", "iso", "vmdk", "vdi", "vhd"]
 
     def place(number):
         wanted = request(formats[number % 6])
-        claim = deciding.claim(deciding.decide(wanted, lambda _: view()))
-        return wanted.image_format, claim.host
+        return wanted.image_format, hosts.create(wanted).host
 
     with ThreadPoolExecutor(8) as threads:
         came = list(threads.map(place, range(200)))

@@ -48,12 +48,12 @@ def test_it_counts_once_in_placement(shared, micro_guest):
     pools(shared)
     fleet = shared.fleet()
     providers = fleet.placing.providers()
-    assert providers["alder"][1] == providers["birch"][1]
-    assert providers["cedar"][1] not in providers["alder"]
+    assert providers["alder"].pools == providers["birch"].pools
+    assert providers["cedar"].pools[POOL] not in providers["alder"].all
     for host in ("alder", "birch"):
         words = ("--image", "raw", "--memory", "16M", "--disk", "2G", "--no-start")
         shared.ok("server", "create", f"on-{host}", *words, "--host", host)
-    consumers = fleet.placing.placement.providers.consumers(providers["alder"][1])
+    consumers = fleet.placing.placement.providers.consumers(providers["alder"].pools[POOL])
     assert sorted(each["DISK_GB"] for each in consumers.values()) == [2, 2]
     assert shared.ok("doctor", "--placement").endswith("no problem\n")
     shared.ok("server", "delete", "on-alder", "on-birch")
@@ -65,11 +65,11 @@ def test_what_servers_take_follows_when_somebody_comes_to_share_their_pool(share
     shared.plant(own, enabled=("alder", "cedar"))
     words = ("--image", "raw", "--memory", "16M", "--host", "alder", "--no-start")
     shared.ok("server", "create", "web", *words)
-    alone = shared.fleet().placing.providers()["alder"][1]
+    alone = shared.fleet().placing.providers()["alder"].pools[POOL]
     shared.plant(own)
     shared.ok("host", "list")
     placing = shared.fleet().placing
-    together = placing.providers()["alder"][1]
+    together = placing.providers()["alder"].pools[POOL]
     assert together != alone
     assert len(placing.placement.providers.consumers(together)) == 1
     shared.ok("host", "list", "--refresh")

@@ -17,7 +17,7 @@ from millpond.model.transfer import Patience
 from millpond.scheduling.api import Door
 from millpond.scheduling.placement import Placement
 from tests.support import forked
-from tests.support.scheduling import request, scheduler, view
+from tests.support.scheduling import Hosts, request
 
 
 def door(where: str) -> Door:
@@ -47,11 +47,11 @@ def door(where: str) -> Door:
 
 def claim_all(placement: Placement, count: int, threads: int, hosts: Sequence[str]) -> list[str]:
     """Where each came to be; of those who lost, why."""
-    deciding = scheduler(placement, *hosts)
+    ours = Hosts(placement, *hosts)
 
     def one(_number: int) -> str:
         try:
-            return deciding.claim(deciding.decide(request(), lambda _: view())).host
+            return ours.create(request()).host
         except NoValidHost as error:
             return str(error)
 

@@ -58,8 +58,8 @@ class Grove(Millpond):
         placing = self.fleet().placing
         return {
             consumer
-            for uuids in placing.providers().values()
-            for uuid in uuids
+            for host in placing.providers().values()
+            for uuid in host.all
             for consumer in placing.placement.providers.consumers(uuid)
         }
 

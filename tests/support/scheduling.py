@@ -1,14 +1,26 @@
 """Hosts as they are reported, and requests for them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from uuid import UUID, uuid4, uuid5
 
-from millpond.model.formats import ImageFormat
+from millpond.model.flavor import Flavor
+from millpond.model.formats import Backend, DiskFormat, ImageFormat
+from millpond.model.names import ImageId, ServerId
+from millpond.model.server import Disk, Hardware, ImageRef, Server
 from millpond.model.sizes import GiB, MiB
+from millpond.scheduling.claims import PlacedClaims
+from millpond.scheduling.decision import Decision
 from millpond.scheduling.placement import Placement
-from millpond.scheduling.providers import HostReport, PoolReport, Ratio
+from millpond.scheduling.providers import (
+    HostProviders,
+    HostReport,
+    PoolReport,
+    Ratio,
+    pool_provider,
+)
 from millpond.scheduling.request import SchedulingRequest
-from millpond.scheduling.scheduler import HostView, Scheduler, SchedulingPolicy
+from millpond.scheduling.scheduler import HostPlan, Plan, Scheduler, SchedulingPolicy
 from millpond.scheduling.traits import of_images
 from millpond.scheduling.values import Inventory
 from millpond.scheduling.weighers import Multipliers
@@ -61,16 +73,81 @@ def request(format: str | None = "qcow2", **changes: object) -> SchedulingReques
     return SchedulingRequest(**(values | changes))  # type: ignore[arg-type]
 
 
-def view(gibibytes: int = 5, **changes: object) -> HostView:
-    values: dict[str, object] = {"native": True, "cached": False, "plan": {POOL: gibibytes}}
-    return HostView(**(values | changes))  # type: ignore[arg-type]
+def plan(gibibytes: int = 5, pools: Mapping[str, int] | None = None) -> HostPlan:
+    """Of a small server, with a disk of so many GiB in each of the pools."""
+    sizes = {POOL: gibibytes} if pools is None else pools
+    return HostPlan(server=_server(sizes), native=True, cached=False)
 
 
-def scheduler(
-    placement: Placement, *names: str, filters: bool = True, **multipliers: float
-) -> Scheduler:
-    policy = SchedulingPolicy(filters_image_types=filters, multipliers=Multipliers(**multipliers))
-    return Scheduler(placement, policy, {name: uuid_of(name) for name in names})
+def _server(sizes: Mapping[str, int]) -> Server:
+    return Server(
+        id=ServerId("any"),
+        name="any",
+        host="",
+        image=ImageRef(id=ImageId("any"), name="any", format=ImageFormat.RAW),
+        flavor=Flavor(vcpus=1, memory=512 * MiB),
+        hardware=Hardware(),
+        disks=tuple(
+            Disk(
+                role=f"disk{number}",
+                backend=Backend.RAW,
+                pool=name,
+                volume=f"disk{number}",
+                format=DiskFormat.RAW,
+                size=gibibytes * GiB,
+                target="",
+            )
+            for number, (name, gibibytes) in enumerate(sizes.items())
+        ),
+    )
+
+
+def usual_plan(_host: str) -> HostPlan:
+    return plan()
+
+
+class Hosts:
+    """Hosts of ours: a server is placed and what it takes is claimed as when one is created."""
+
+    def __init__(
+        self,
+        placement: Placement,
+        *names: str,
+        filters: bool = True,
+        pools: Sequence[str] = (POOL,),
+        shared: Mapping[str, frozenset[str]] | None = None,
+    ) -> None:
+        """``shared``: pools, with the UUIDs of the hosts that share them."""
+        self._providers = {
+            name: HostProviders(
+                host=uuid_of(name),
+                pools={
+                    each: pool_provider(uuid_of(name), each, (shared or {}).get(each, ()))
+                    for each in (*pools, *(shared or {}))
+                },
+            )
+            for name in names
+        }
+        policy = SchedulingPolicy(filters_image_types=filters, multipliers=Multipliers())
+        self.scheduler = Scheduler(placement, policy, self._providers)
+        self._claims = PlacedClaims(placement, lambda: self._providers)
+
+    def decide(
+        self, request: SchedulingRequest, plan: Plan = usual_plan, *, everything: bool = False
+    ) -> Decision:
+        return self.scheduler.decide(request, plan, everything=everything)
+
+    def place(self, decision: Decision, plan: Plan = usual_plan) -> Server:
+        def create_on(host: str) -> Server:
+            id = ServerId(decision.request.server)
+            server = replace(plan(host).server, id=id, host=host)
+            self._claims.hold(server)
+            return server
+
+        return self.scheduler.place(decision, create_on)
+
+    def create(self, request: SchedulingRequest, plan: Plan = usual_plan) -> Server:
+        return self.place(self.decide(request, plan), plan)
 
 
 def register(

@@ -7,10 +7,17 @@ import pytest
 
 from millpond.doctor import placement
 from millpond.errors import Busy, NoRoom
-from millpond.placing.placing import Placing
+from millpond.model.flavor import Flavor
+from millpond.model.sizes import GiB
 from millpond.records.files import FileRecords
+from millpond.scheduling.claims import PlacedClaims, follow_providers
+from millpond.scheduling.providers import HostProviders, allocations_for
 from millpond.system.locks import Locks
-from tests.unit.samples import server
+from tests.unit.samples import disk, server
+
+POOL = "nova-disks-pool"
+NOW = {"local": HostProviders(host="host", pools={POOL: "shared"})}
+TAKEN = {"host": {"VCPU": 2, "MEMORY_MB": 512}, "shared": {"DISK_GB": 10}}
 
 
 @pytest.fixture
@@ -18,10 +25,6 @@ def records(tmp_path):
     records = FileRecords(tmp_path, Locks(tmp_path / "locks"))
     records.put(server())
     return records
-
-
-def takes(each):
-    return {"provider": {"DISK_GB": sum(disk.size for disk in each.disks)}}
 
 
 class Allocations:
@@ -41,57 +44,54 @@ class Allocations:
         self.claimed += writes(lambda _id: seen)
 
 
-class MovedPools(Placing):
-    """Its hosts' pools are other providers now."""
+def placed():
+    return SimpleNamespace(
+        providers=SimpleNamespace(consumers=lambda _uuid: {}, find=lambda **_: True),
+        allocations=Allocations(),
+    )
 
-    def __init__(self, records):
-        self._records = records
-        self._now = {"local": ("before",)}
-        self.reporter = SimpleNamespace(report=self._report)
-        self.placement = SimpleNamespace(allocations=Allocations())
 
-    def providers(self):
-        return dict(self._now)
-
-    def allocations_of(self, each):
-        return takes(each)
-
-    def _report(self, *, prove):
-        self._now = {"local": ("after",)}
+def follow(records):
+    """The pools of its host are other providers now."""
+    before, placement = {"local": HostProviders(host="host", pools={POOL: "alone"})}, placed()
+    claims = PlacedClaims(placement, lambda: NOW)
+    follow_providers(claims, records, before, NOW)
+    return placement.allocations.claimed
 
 
 def test_servers_follow_their_pools(records):
-    placing = MovedPools(records)
-    placing.report()
-    assert placing.placement.allocations.claimed == [(server().id, takes(server()))]
+    assert follow(records) == [(server().id, TAKEN)]
 
 
 def test_a_server_that_somebody_works_on_does_not_follow(records, caplog):
     """It may be going."""
-    placing = MovedPools(records)
     with records.lock(server()):
-        placing.report()
-    assert placing.placement.allocations.claimed == []
+        assert follow(records) == []
     assert "server web is not counted as it should be" in caplog.text
 
 
+def test_disks_of_one_pool_are_added_up_and_those_elsewhere_are_not_counted():
+    sizes = {POOL: (GiB // 2, GiB // 4), "nobody's": (GiB,), "other": (GiB + 1,)}
+    disks = [replace(disk(), pool=pool, size=each) for pool in sizes for each in sizes[pool]]
+    pools = {POOL: "pool", "other": "other", "empty": "empty"}
+    wanted = server(disks=tuple(disks), flavor=Flavor(vcpus=3, memory=GiB + 1))
+    assert allocations_for(wanted, HostProviders(host="host", pools=pools)) == {
+        "host": {"VCPU": 3, "MEMORY_MB": 1025},
+        "pool": {"DISK_GB": 1},
+        "other": {"DISK_GB": 2},
+    }
+
+
 def fleet_of(records):
-    allocations = Allocations()
-    providers = SimpleNamespace(consumers=lambda _uuid: {}, find=lambda **_: True)
-    placed = SimpleNamespace(providers=providers, allocations=allocations)
-    placing = SimpleNamespace(
-        placement=placed, providers=lambda: {"local": ("provider",)}, allocations_of=takes
-    )
-    return SimpleNamespace(
-        schedules=True, placing=placing, records=records, engines={"local": None}
-    )
+    placing = SimpleNamespace(placement=placed(), providers=lambda: NOW)
+    return SimpleNamespace(schedules=True, placing=placing, records=records)
 
 
 def test_what_a_server_lacks_is_put_right(records):
     fleet = fleet_of(records)
     (found,) = placement.servers(fleet)
     assert found.mend() == "it was put right"
-    assert fleet.placing.placement.allocations.claimed == [(server().id, takes(server()))]
+    assert fleet.placing.placement.allocations.claimed == [(server().id, TAKEN)]
 
 
 def test_but_not_while_somebody_works_on_it(records):

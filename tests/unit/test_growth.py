@@ -19,8 +19,8 @@ from millpond.model.sizes import GiB, MiB
 from millpond.model.volume import Volume, VolumeSpec
 from millpond.records.files import FileRecords
 from millpond.records.journal import unwatched
+from millpond.scheduling.claims import Unclaimed
 from millpond.servers import resize
-from millpond.servers.claims import Unclaimed
 from millpond.servers.recover import recover
 from millpond.servers.single_disks import SingleDisks
 from millpond.system.locks import Locks

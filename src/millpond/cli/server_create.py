@@ -80,7 +80,7 @@ def _show_decision(fleet: Fleet, request: ServerRequest, host: str, json: bool) 
         chosen = planned(fleet.engine(host).host, request).host
         print(as_json({"host": chosen, "verdicts": []}) if json else f"{chosen}: the only host")
         return
-    best = next((each.host for each in decision.choices), None)
+    best = next(iter(decision.choices), None)
     if json:
         print(as_json({"host": best, "verdicts": verdicts.plain(decision)}))
     else:

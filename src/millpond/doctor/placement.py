@@ -6,11 +6,12 @@ from functools import partial
 
 from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.wording import counted
-from millpond.errors import NoRoom, NotReported
+from millpond.errors import NoRoom
 from millpond.fleet import Fleet
 from millpond.model.names import ServerId
 from millpond.scheduling.consistency import Consistency, Difference
 from millpond.scheduling.consistency import Finding as Differing
+from millpond.scheduling.providers import allocations_for
 from millpond.scheduling.values import Allocations
 
 _MEND = "'millpond doctor --placement --mend'"
@@ -48,7 +49,7 @@ def servers(fleet: Fleet) -> Iterator[Finding]:
     if not fleet.schedules:
         return
     consistency = Consistency(fleet.placing.placement)
-    known = {uuid for uuids in fleet.placing.providers().values() for uuid in uuids}
+    known = {uuid for host in fleet.placing.providers().values() for uuid in host.all}
     expected = dict(_expected(fleet))
     found = [each for each in consistency.examine(expected, known) if _still_holds(fleet, each)]
     for each in found:
@@ -58,12 +59,11 @@ def servers(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _expected(fleet: Fleet) -> Iterator[tuple[str, Allocations]]:
+    """Of hosts that were reported; the check before this one has found the others."""
+    hosts = fleet.placing.providers()
     for server in fleet.records.all():
-        if server.host in fleet.engines:
-            try:
-                yield server.id, fleet.placing.allocations_of(server)
-            except NotReported:  # which the check before this one has found
-                continue
+        if server.host in hosts:
+            yield server.id, allocations_for(server, hosts[server.host])
 
 
 def _still_holds(fleet: Fleet, differing: Differing) -> bool:
@@ -77,8 +77,8 @@ def _still_holds(fleet: Fleet, differing: Differing) -> bool:
 def _takes(fleet: Fleet, differing: Differing) -> bool:
     """Whether its record still says what was expected of it."""
     server = fleet.records.find(ServerId(differing.consumer))
-    found = fleet.placing.allocations_of(server) if server else {}
-    return found == differing.expected
+    host = fleet.placing.providers().get(server.host) if server else None
+    return (allocations_for(server, host) if server and host else {}) == differing.expected
 
 
 def _described(fleet: Fleet, consistency: Consistency, differing: Differing) -> Finding:

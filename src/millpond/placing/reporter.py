@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from millpond.config import Settings
@@ -35,12 +35,12 @@ class Reporter:
         settings: Settings,
         engines: Mapping[str, Engine],
         locks: Locks,
-        find_placement: Callable[[], Placement],
+        placement: Placement,
     ) -> None:
         self._settings = settings
         self._engines = engines
         self._locks = locks
-        self._placement = find_placement
+        self._placement = placement
         self._memory = Memory(settings.state_path / "placement" / "reported.json")
 
     def known(self) -> Mapping[str, Reported]:
@@ -76,7 +76,7 @@ class Reporter:
 
     def unreported(self) -> list[str]:
         """Hosts that Placement does not know, or not as they are configured now."""
-        known, providers = self.known(), self._placement().providers
+        known, providers = self.known(), self._placement.providers
         return [
             name
             for name, settings in self._settings.hosts.items()
@@ -97,7 +97,7 @@ class Reporter:
         looks = self.look()
         facts = {name: look.facts for name, look in looks.items() if look.facts}
         shared = self._find_shared(facts, before, prove)
-        reporting = Reporting(self._placement())
+        reporting = Reporting(self._placement)
         for name, found in facts.items():
             if found.uuid in self._left_names(before):
                 reporting.rename(found.uuid, name)

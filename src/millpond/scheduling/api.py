@@ -4,9 +4,12 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import msgspec
+import stevedore
 import tenacity
 
 from millpond.errors import (
@@ -19,6 +22,7 @@ from millpond.errors import (
     PlacementTooOld,
     StillAllocated,
 )
+from millpond.model.cloud import CloudAccess
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +35,8 @@ NEWEST: Version = (1, 39)
 """The last that Millpond was written for."""
 WITH_CONSUMER_TYPES: Version = (1, 38)
 WITH_ANY_TRAIT: Version = (1, 39)
+
+_DOORS = "millpond.placements"
 
 WRITING = "writing"
 """The lock that a door holds around every request that changes something."""
@@ -58,6 +64,29 @@ class Door(Protocol):
 
     def ask(self, method: str, path: str, version: str, body: bytes | None) -> Answer:
         """Placement's answer, whatever it is; it raises where there is none."""
+
+
+class LazyDoor:
+    """To a service or to the embedded one, which is loaded when something is first asked."""
+
+    def __init__(self, access: CloudAccess | None, directory: Path) -> None:
+        self._access = access
+        self._directory = directory
+
+    def ask(self, method: str, path: str, version: str, body: bytes | None) -> Answer:
+        return self._door.ask(method, path, version, body)
+
+    @cached_property
+    def _door(self) -> Door:
+        access, directory = self._access, self._directory
+        manager: Any = stevedore.DriverManager(
+            _DOORS,
+            "external" if access else "embedded",
+            invoke_on_load=True,
+            invoke_args=(access, directory) if access else (directory,),
+        )
+        door: Door = manager.driver
+        return door
 
 
 class ConcurrentUpdate(Exception):

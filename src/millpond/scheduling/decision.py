@@ -6,11 +6,9 @@ from enum import StrEnum
 from typing import Self
 
 from millpond.errors import NoValidHost
-from millpond.scheduling.providers import DISK
 from millpond.scheduling.query import PlacementQuery
 from millpond.scheduling.request import SchedulingRequest
 from millpond.scheduling.traits import IMAGE_TYPES
-from millpond.scheduling.values import Allocations, Resources
 
 _LISTED = 10
 """Hosts in one message; explain shows all."""
@@ -44,34 +42,17 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """A host of ours, and what the server would have there."""
-
-    host: str
-    uuid: str
-    machine: Resources
-    """Of the host itself."""
-    disks: Mapping[str, int]
-    """GiB of its pools, by their provider's UUID."""
-
-    @property
-    def allocations(self) -> Allocations:
-        disks = {uuid: {DISK: needed} for uuid, needed in self.disks.items()}
-        return {self.uuid: self.machine, **disks}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     request: SchedulingRequest
     query: PlacementQuery
-    choices: tuple[Choice, ...]
-    """Best first."""
+    choices: tuple[str, ...]
+    """Hosts of ours, best first."""
     verdicts: tuple[Verdict, ...]
     """Those of the choices first."""
 
     def lost(self, host: str, reason: str) -> Self:
         """Somebody else was faster."""
-        left = tuple(each for each in self.choices if each.host != host)
+        left = tuple(each for each in self.choices if each != host)
         late = Verdict(host=host, state=State.LATE, reason=reason)
         return replace(self, choices=left).reconsidered([late])
 

@@ -1,11 +1,13 @@
 """The provider tree: which provider a host and each of its pools is (docs/decisions/0014)."""
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from uuid import UUID, uuid5
 
+from millpond.model.server import Server
 from millpond.model.sizes import GiB, MiB
-from millpond.scheduling.values import Provider
+from millpond.scheduling.values import Allocations, Provider
 
 VCPU = "VCPU"
 MEMORY = "MEMORY_MB"
@@ -56,6 +58,32 @@ class HostReport:
     traits: frozenset[str]
     """Of traits.py: image types, buses, architectures."""
     pools: tuple[PoolReport, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostProviders:
+    """The UUIDs of a host's resource providers."""
+
+    host: str
+    pools: Mapping[str, str]
+    """Of the pools that its disks come to be in, by their names."""
+
+    @property
+    def all(self) -> frozenset[str]:
+        return frozenset({self.host, *self.pools.values()})
+
+
+def allocations_for(server: Server, host: HostProviders) -> Allocations:
+    """What a server takes of its host. Disks of one pool are added up before they are rounded;
+    those in other pools are not counted: nobody has reported where they are."""
+    sizes: Counter[str] = Counter()
+    for disk in server.disks:
+        if disk.pool in host.pools:
+            sizes[disk.pool] += disk.size
+    return {
+        host.host: {VCPU: server.flavor.vcpus, MEMORY: mebibytes(server.flavor.memory)},
+        **{host.pools[pool]: {DISK: gibibytes(size)} for pool, size in sizes.items() if size},
+    }
 
 
 def pool_provider(host: str, pool: str, shared_by: Collection[str] = ()) -> str:

@@ -2,18 +2,19 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
-from millpond.errors import NoRoom, NoSuchHost, PlacementMisunderstands
-from millpond.scheduling.decision import Choice, Decision, State, Verdict
+from millpond.errors import HostProblem, NoRoom, NoSuchHost, PlacementMisunderstands
+from millpond.model.server import Server
+from millpond.scheduling.decision import Decision, State, Verdict
 from millpond.scheduling.filters import ALWAYS, placement_query, require_image_type_support
 from millpond.scheduling.placement import Placement
-from millpond.scheduling.providers import DISK, MEMORY, VCPU, pool_provider
+from millpond.scheduling.providers import DISK, MEMORY, HostProviders, allocations_for
 from millpond.scheduling.query import PlacementQuery
 from millpond.scheduling.reasons import Reasons
 from millpond.scheduling.request import SchedulingRequest
-from millpond.scheduling.values import Resources, Stock
+from millpond.scheduling.values import Allocations, Stock
 from millpond.scheduling.weighers import Multipliers, Standing, weigh
 
 LOG = logging.getLogger(__name__)
@@ -30,44 +31,42 @@ class SchedulingPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostView:
-    """A host of ours as only its owner knows it, for one request."""
+class HostPlan:
+    """What a host would do with a request."""
 
+    server: Server
+    """As it would be there."""
     native: bool
+    """The image's format is used as it is."""
     cached: bool
-    plan: Mapping[str, int]
-    """GiB of each pool, by its name: what the server's disks would be there."""
-    shared: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Of those pools that are reported as shared: the UUIDs of the hosts that share them."""
-    unreachable: str = ""
-    """Why; empty if it answers."""
+    """The template is there already."""
 
 
-View = Callable[[str], HostView]
-"""By the host's name; asked of candidates only."""
+Plan = Callable[[str], HostPlan]
+"""By the host's name; asked of candidates only. It raises HostProblem where the host does not
+answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Offered:
+class _Offer:
     """A host of ours that Placement offers."""
 
-    name: str
-    uuid: str
-    view: HostView
-    pools: Mapping[str, str]
-    """The providers of the pools that it plans with, by name."""
+    providers: HostProviders
+    plan: HostPlan
+    allocations: Allocations
+    """Placement offers some pools that serve; the host's own plan says which."""
 
 
 class Scheduler:
     def __init__(
-        self, placement: Placement, policy: SchedulingPolicy, hosts: Mapping[str, str]
+        self, placement: Placement, policy: SchedulingPolicy, hosts: Mapping[str, HostProviders]
     ) -> None:
-        """``hosts``: ours, name to UUID. No other is ever chosen."""
+        """``hosts``: ours, by their names. No other is ever chosen."""
         self._placement = placement
         self._policy = policy
         self._hosts = hosts
-        self._reasons = Reasons(placement, hosts)
-        self._names = {uuid: name for name, uuid in hosts.items()}
+        self._names = {each.host: name for name, each in hosts.items()}
+        self._reasons = Reasons(placement, {name: each.host for name, each in hosts.items()})
 
     def query(self, request: SchedulingRequest) -> PlacementQuery:
         first = (require_image_type_support,) if self._policy.filters_image_types else ()
@@ -76,53 +75,42 @@ class Scheduler:
             return query
         if request.host not in self._hosts:
             raise NoSuchHost(request.host)
-        return query.within(self._hosts[request.host])
+        return query.within(self._hosts[request.host].host)
 
     def decide(
-        self, request: SchedulingRequest, view: View, *, everything: bool = False
+        self, request: SchedulingRequest, plan: Plan, *, everything: bool = False
     ) -> Decision:
         """Nothing is written. Why other hosts do not fit is looked for if none does, or if
         ``everything`` is to be shown."""
         query = self.query(request)
         found, stocks = self._candidates(request, query)
-        offered = {name: self._offered(name, view(name)) for name in self._ours(found, request)}
-        troubles = {name: _trouble(each, stocks) for name, each in offered.items()}
-        fits = {name: each for name, each in offered.items() if troubles[name] is None}
-        standings = {name: _standing(each, stocks) for name, each in fits.items()}
-        scores = weigh(standings, self._policy.multipliers)
+        asked = {name: self._ask(name, plan, stocks) for name in self._ours(found, request)}
+        fits = {name: each for name, each in asked.items() if isinstance(each, _Offer)}
+        weights = {name: _weights(each, stocks) for name, each in fits.items()}
+        scores = weigh(weights, self._policy.multipliers)
         ranked = [
             Verdict(host=name, state=State.FITS, score=score.total, parts=score.parts)
             for name, score in scores.items()
         ]
-        machine = {VCPU: query.vcpus, MEMORY: query.memory}
-        rest = [each for each in troubles.values() if each is not None]
+        rest = [each for each in asked.values() if isinstance(each, Verdict)]
         if everything or not ranked:
-            rest += self._reasons.of(request, query, offered.keys())
+            rest += self._reasons.of(request, query, asked.keys())
         return Decision(
             request=request,
             query=query,
-            choices=tuple(_choice(fits[name], machine) for name in scores),
+            choices=tuple(scores),
             verdicts=(*ranked, *sorted(rest, key=lambda each: each.host)),
         )
 
-    def claim(self, decision: Decision) -> Choice:
-        server = decision.request.server
-
-        def take(choice: Choice) -> Choice:
-            self._placement.allocations.claim(server, choice.allocations)
-            return choice
-
-        return self.place(decision, take)
-
-    def place(self, decision: Decision, take: Callable[[Choice], T]) -> T:
+    def place(self, decision: Decision, take: Callable[[str], T]) -> T:
         """What ``take`` answers of the best host that still has room, which it finds out;
         NoValidHost if there is none."""
-        for choice in decision.choices:
+        for host in decision.choices:
             try:
-                return take(choice)
+                return take(host)
             except (NoRoom, PlacementMisunderstands) as error:
-                LOG.debug("%s does not fit on %s: %s", decision.request.server, choice.host, error)
-                decision = decision.lost(choice.host, error.reason)
+                LOG.debug("%s does not fit on %s: %s", decision.request.server, host, error)
+                decision = decision.lost(host, error.reason)
         raise self.reconsidered(decision).no_valid_host()
 
     def reconsidered(self, decision: Decision) -> Decision:
@@ -151,40 +139,30 @@ class Scheduler:
             if name is not None and name not in request.avoid:
                 yield name
 
-    def _offered(self, name: str, seen: HostView) -> _Offered:
-        host = self._hosts[name]
-        pools = {
-            pool: pool_provider(host, pool, seen.shared.get(pool, ()))
-            for pool, needed in seen.plan.items()
-            if needed
-        }
-        return _Offered(name=name, uuid=host, view=seen, pools=pools)
+    def _ask(self, name: str, plan: Plan, stocks: Stocks) -> _Offer | Verdict:
+        """A verdict if something speaks against it all the same."""
+        providers = self._hosts[name]
+        try:
+            planned = plan(name)
+        except HostProblem as error:
+            return Verdict(host=name, state=State.UNREACHABLE, reason=str(error))
+        allocations = allocations_for(planned.server, providers)
+        for pool, uuid in providers.pools.items():
+            # A pool that did not have to be looked at for the query is left to the claim.
+            if uuid in allocations and uuid in stocks:
+                needed, free = allocations[uuid][DISK], stocks[uuid].resources[DISK].free
+                if free < needed:
+                    reason = f"pool {pool} has {free} of {needed} GiB"
+                    return Verdict(host=name, state=State.NO_ROOM, reason=reason)
+        return _Offer(providers=providers, plan=planned, allocations=allocations)
 
 
-def _trouble(host: _Offered, stocks: Stocks) -> Verdict | None:
-    """What speaks against it all the same."""
-    if host.view.unreachable:
-        return Verdict(host=host.name, state=State.UNREACHABLE, reason=host.view.unreachable)
-    for pool, uuid in host.pools.items():
-        needed = host.view.plan[pool]
-        # A pool that did not have to be looked at for the query is left to the claim.
-        if uuid in stocks and (free := stocks[uuid].resources[DISK].free) < needed:
-            reason = f"pool {pool} has {free} of {needed} GiB"
-            return Verdict(host=host.name, state=State.NO_ROOM, reason=reason)
-    return None
-
-
-def _standing(host: _Offered, stocks: Stocks) -> Standing:
-    pools = [stocks[uuid] for uuid in host.pools.values() if uuid in stocks]
+def _weights(offer: _Offer, stocks: Stocks) -> Standing:
+    host = offer.providers.host
+    pools = [stocks[uuid] for uuid in offer.allocations if uuid in stocks and uuid != host]
     return Standing(
-        native=host.view.native,
-        cached=host.view.cached,
+        native=offer.plan.native,
+        cached=offer.plan.cached,
         disk=sum(each.resources[DISK].free for each in pools),
-        memory=stocks[host.uuid].resources[MEMORY].free if host.uuid in stocks else 0,
+        memory=stocks[host].resources[MEMORY].free if host in stocks else 0,
     )
-
-
-def _choice(host: _Offered, machine: Resources) -> Choice:
-    """Placement offers some pools that serve; the host's own plan says which."""
-    disks = {uuid: host.view.plan[pool] for pool, uuid in host.pools.items()}
-    return Choice(host=host.name, uuid=host.uuid, machine=machine, disks=disks)

@@ -14,7 +14,7 @@ from millpond.model.formats import Backend
 from millpond.model.server import Disk, VirtType
 from millpond.records.journal import Watch, unwatched
 from millpond.records.records import Records
-from millpond.servers.claims import Claims
+from millpond.scheduling.claims import Claims
 from millpond.system.locks import Slots
 from millpond.templates.blank import BlankTemplates
 from millpond.templates.handler import BaseTemplateImagehandler

@@ -1,0 +1,75 @@
+"""What servers take of their hosts, claimed in Placement."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from millpond.errors import Busy, NoRoom, NotReported
+from millpond.model.server import Server
+from millpond.records.records import Records
+from millpond.scheduling.placement import Placement
+from millpond.scheduling.providers import HostProviders, allocations_for
+
+LOG = logging.getLogger(__name__)
+
+Hosts = Mapping[str, HostProviders]
+"""Those that were reported, by their names."""
+
+
+class Claims(Protocol):
+    """Both may be called again after they were interrupted."""
+
+    def hold(self, server: Server) -> None:
+        """As much as its record says, instead of what it had. Raises NoRoom, and it has what it
+        had."""
+        ...
+
+    def release(self, server: Server) -> None: ...
+
+
+class Unclaimed:
+    """Where nothing is scheduled."""
+
+    def hold(self, server: Server) -> None:
+        """There is nobody to ask."""
+
+    def release(self, server: Server) -> None:
+        """Nor to tell."""
+
+
+class PlacedClaims:
+    """In Placement."""
+
+    def __init__(self, placement: Placement, find_hosts: Callable[[], Hosts]) -> None:
+        self._placement = placement
+        self._find_hosts = find_hosts
+
+    def hold(self, server: Server) -> None:
+        host = self._find_hosts().get(server.host)
+        if host is None:
+            raise NotReported(server.host)
+        self._placement.allocations.claim(server.id, allocations_for(server, host))
+
+    def release(self, server: Server) -> None:
+        self._placement.allocations.release(server.id)
+
+
+def follow_providers(claims: Claims, records: Records, before: Hosts, now: Hosts) -> None:
+    """Servers of a host whose pools are other providers now, because somebody shares them or does
+    not any more, claim what they take of those."""
+    moved = {name for name, each in before.items() if name in now and now[name] != each}
+    servers, _ = records.readable() if moved else ([], ())
+    for server in servers:
+        if server.host in moved:
+            try:
+                _claim_again(claims, records, server)
+            except (NoRoom, Busy) as error:
+                LOG.warning("server %s is not counted as it should be: %s", server.name, error)
+
+
+def _claim_again(claims: Claims, records: Records, server: Server) -> None:
+    """Under its lock: for one that is deleted meanwhile nothing is claimed any more."""
+    with records.lock(server):
+        current = records.find(server.id)
+        if current and not current.operation:
+            claims.hold(current)
