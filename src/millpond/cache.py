@@ -2,7 +2,7 @@
 
 import logging
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,6 +19,7 @@ from millpond.errors import (
     TemplateNotFound,
 )
 from millpond.images.source import Library
+from millpond.legacy.bases import NovaBases
 from millpond.libvirt.host_files import HostFiles
 from millpond.libvirt.pools import Pools
 from millpond.model.cloud import LinkAccess
@@ -30,17 +31,17 @@ from millpond.model.template import Template
 from millpond.model.volume import Volume
 from millpond.records.journal import Watch
 from millpond.records.records import Records
-from millpond.servers.template_uses import TemplateUses
 from millpond.system.iscsi import initiator_name
 from millpond.templates.belonging import claim
 from millpond.templates.blank import BlankTemplates
 from millpond.templates.cache_manager import ImageCacheManager, Surroundings
-from millpond.templates.handler import BaseTemplateImagehandler, Outlook, Workshop
+from millpond.templates.handler import BaseTemplateImagehandler, Outlook, Workshop, adopt_nothing
 from millpond.templates.marks import Marks
 from millpond.templates.plugins import find_handler
 from millpond.templates.publication import Publication
 from millpond.templates.scrub import Scrub
 from millpond.templates.store import TemplateStore, file_store, volume_store
+from millpond.templates.uses import TemplateUses
 from millpond.templates.verdicts import Rules, Verdict
 
 LOG = logging.getLogger(__name__)
@@ -74,8 +75,7 @@ class Cache:
     def store(self) -> TemplateStore:
         base = self.pools.base
         if self.files.are_here(base.name):
-            legacy = not self.settings.libvirt.selection.images_type.pools_only
-            return file_store(base, adopts=legacy)
+            return file_store(base)
         claim(self.pools.records, self.records.owner, self.host)
         return volume_store(base, self.pools.records, self.beside)
 
@@ -101,6 +101,7 @@ class Cache:
             watch=self.watch,
             note_use=self.marks.note,
             make_room=self._make_room,
+            adopt_image=self.bases.adopt_image if self.bases else adopt_nothing,
             links=self._link_access(),
         )
 
@@ -113,7 +114,21 @@ class Cache:
             self.watch,
             self.marks.note,
             self._make_room,
+            self.bases.adopt_swap if self.bases else adopt_nothing,
         )
+
+    @cached_property
+    def bases(self) -> NovaBases | None:
+        """None where files are remote, or the operator says that no legacy disk is left: then
+        nobody would look for disks that are backed by one."""
+        pools_only = self.settings.libvirt.selection.images_type.pools_only
+        return None if pools_only or self.store.shelf.uploads else NovaBases(self.store)
+
+    def prune_bases(self, needed: Collection[str]) -> list[str]:
+        """Of Nova's own driver, by Nova's rules; the names of what went."""
+        if self.bases is None:
+            return []
+        return self.bases.prune(self.rules, needed, self.uses.all, self.marks.hosts_using)
 
     @cached_property
     def marks(self) -> Marks:

@@ -39,10 +39,10 @@ from millpond.records.records import Records
 from millpond.scheduling.claims import Claims, Unclaimed
 from millpond.servers.host import Host
 from millpond.servers.single_disks import SingleDisks
-from millpond.servers.template_uses import TemplateUses
 from millpond.system import ceph_conf
 from millpond.system.libvirtd import Libvirtd
 from millpond.system.locks import Locks, Slots
+from millpond.templates.uses import TemplateUses, Use
 
 
 class Engine:
@@ -198,11 +198,17 @@ class Engine:
             records=records,
             domains=self.domains,
             open_pool=self.pools.opened,
-            layout=self.nova_layout(),
+            base=self.pool_plan.base,
+            find_legacy_uses=self._legacy_uses,
             find_links=lambda: self.cache.links_by_name(),
-            pools_only=self.settings.libvirt.selection.images_type.pools_only,
-            files_are_here=lambda: self.files_are_here,
         )
+
+    def _legacy_uses(self) -> tuple[list[Use], tuple[str, ...]]:
+        """Legacy disks are only looked for as files, and not where the operator says that none is
+        left."""
+        if self.settings.libvirt.selection.images_type.pools_only or not self.files_are_here:
+            return [], ()
+        return self.nova_layout().uses()
 
     @cached_property
     def rbd_storage(self) -> RbdStorage:

@@ -2,17 +2,17 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from millpond.images.intake import Intake
+from millpond.legacy.bases import NovaBases
 from millpond.model.formats import DiskFormat
 from millpond.records.journal import Moment
-from millpond.templates.cache_manager import ImageCacheManager, Surroundings, Uses
+from millpond.templates.cache_manager import Uses
 from millpond.templates.marks import Marks
 from millpond.templates.store import TemplateStore, file_store
 from millpond.templates.verdicts import Rules
@@ -41,60 +41,51 @@ def put(store: TemplateStore, name: str, age: timedelta = 2 * DAY) -> None:
     os.utime(path, (then, then))
 
 
-def manager(
+def prune(
     store: TemplateStore,
     by_template: Mapping[str, tuple[str, ...]] | None = None,
     unreadable: tuple[str, ...] = (),
-) -> ImageCacheManager:
+    needed: Collection[str] = (),
+    rules: Rules = RULES,
+) -> list[str]:
     uses = Uses(by_template=by_template or {}, unreadable=unreadable)
-    nothing: Any = None
-    around = Surroundings(
-        find_uses=lambda: uses,
-        find_promised=lambda: uses,
-        images=nothing,
-        drop=nothing,
-        tidy=nothing,
-    )
-    return ImageCacheManager(store, Marks(store, lambda: "here", 30 * DAY), around)
+    marks = Marks(store, lambda: "here", 30 * DAY)
+    return NovaBases(store).prune(rules, needed, lambda: uses, marks.hosts_using)
 
 
 def test_what_is_old_and_nothing_needs_goes_and_nothing_else(store: TemplateStore) -> None:
-    assert manager(store).prune_bases(RULES, ()) == BASES
+    assert prune(store) == BASES
     assert store.shelf.names() == [f"{SHA1}.part", f"{SHA1}.qcow2", "f" * 40, "notes.txt"]
 
 
 def test_what_something_uses_stays(store: TemplateStore) -> None:
     Marks(store, lambda: "there", 30 * DAY).note("swap_512")
     used = {SHA1: ("disk /instances/a/disk",), f"{SHA1}_20": ("foreign",)}
-    gone = manager(store, used).prune_bases(RULES, ())
+    gone = prune(store, used)
     assert gone == [f"{SHA1}_sm", "ephemeral_1_40d1d2c"]
 
 
 def test_all_stay_while_a_disk_cannot_be_read(store: TemplateStore) -> None:
-    assert manager(store, unreadable=("perhaps disk x",)).prune_bases(RULES, ()) == []
+    assert prune(store, unreadable=("perhaps disk x",)) == []
 
 
 def test_what_an_instance_was_made_from_stays_as_nova_does_it(store: TemplateStore) -> None:
-    assert manager(store).prune_bases(RULES, {SHA1}) == ["ephemeral_1_40d1d2c", "swap_512"]
+    assert prune(store, needed={SHA1}) == ["ephemeral_1_40d1d2c", "swap_512"]
 
 
 def test_what_was_touched_lately_stays(store: TemplateStore) -> None:
     put(store, SHA1, age=timedelta(hours=23))
-    assert SHA1 not in manager(store).prune_bases(RULES, ())
+    assert SHA1 not in prune(store)
 
 
-def test_none_goes_where_the_operator_wants_them_kept(
-    store: TemplateStore, tmp_path: Path
-) -> None:
+def test_none_goes_where_the_operator_wants_them_kept(store: TemplateStore) -> None:
     kept = Rules(removes_unused=False, minimum_age=DAY, max_bytes=0)
-    assert manager(store).prune_bases(kept, ()) == []
-    store.adopts = False
-    assert manager(store).prune_bases(RULES, ()) == []
+    assert prune(store, rules=kept) == []
 
 
 def test_what_somebody_works_on_stays(store: TemplateStore) -> None:
     with store.lock(SHA1):
-        assert SHA1 not in manager(store).prune_bases(RULES, ())
+        assert SHA1 not in prune(store)
 
 
 @pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "not yet recorded"])
@@ -108,5 +99,5 @@ def test_templates_of_ours_are_not_novas(
         killed_at("prepare", "record", Moment.BEGIN, store, image, tmp_path)
         (name,) = store.unfinished()
     os.utime(store.cache / name, (0, 0))
-    assert name not in manager(store).prune_bases(RULES, ())
+    assert name not in prune(store)
     assert store.shelf.has(name)

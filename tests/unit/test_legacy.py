@@ -17,6 +17,7 @@ from millpond.legacy import disk_info
 from millpond.legacy.image_files import ImageCache
 from millpond.legacy.layout import NovaLayout
 from millpond.legacy.nova_domain import objections, server_of
+from millpond.legacy.nova_xml import NovaDomainXml
 from millpond.legacy.storage import LegacyStorage
 from millpond.libvirt.memory_pool import MemoryPool
 from millpond.libvirt.pool import PoolType
@@ -28,7 +29,6 @@ from millpond.model.volume import VolumeSpec
 from millpond.records import codec
 from millpond.servers.domain_xml import disk_xml as domain_disk
 from millpond.system.qcow2 import read_header
-from millpond.xml.nova import NovaDomainXml
 from tests.support.nova_tree import BASE, IMAGE_ID, NovaServer, disk_xml, ploop_descriptor
 from tests.unit.samples import server as our_server
 

@@ -12,12 +12,13 @@ from millpond.errors import ImageRefused
 from millpond.images.glance import Glance
 from millpond.images.receive import receive
 from millpond.images.signatures import Signatures
+from millpond.images.verify import find_fault
+from millpond.legacy.bases import NovaBases
 from millpond.model.cloud import CloudAccess
 from millpond.model.formats import DiskFormat
 from millpond.model.names import ImageId, template_name
 from millpond.model.signature import SignaturePolicy
 from millpond.model.transfer import Patience
-from millpond.templates.adoption import adopt
 from millpond.templates.store import file_store
 from tests.support import certificate_shelf
 from tests.support.glance_pages import (
@@ -227,7 +228,9 @@ def test_a_base_of_novas_is_taken_over_if_its_bytes_are_what_was_signed(
     base.write_bytes(content)
     images = source if verified else Glance(access)
     image = replace(images.describe(ImageId(ID)), virtual_size=len(content))
-    template = adopt(store, images, image, DiskFormat.RAW)
+    template = NovaBases(store).adopt_image(
+        image, DiskFormat.RAW, lambda path, image: find_fault(path, image, images.open(image))
+    )
     assert (template is not None) == (adopted or not verified)
     assert base.read_bytes() == content
     assert store.find(base.name) == template

@@ -52,6 +52,16 @@ class NovaLayout:
     def find(self, id: ServerId) -> LegacyServer | None:
         return self._server(id, list(self._volumes())) if _ID.fullmatch(id) else None
 
+    def uses(self) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
+        """The bases in the cache by name, each with a disk that is backed by it; and, in words,
+        the disks that cannot be read: they may be backed by any."""
+        disks = [disk for server in self.servers() for disk in server.disks]
+        used = [(disk.base.volume, f"disk {disk.path}") for disk in disks if disk.base]
+        unknown = (
+            disk for disk in disks if not disk.layout and disk.content is not Content.CONFIG
+        )
+        return used, tuple(f"perhaps disk {disk.path}, which cannot be read" for disk in unknown)
+
     def _server(
         self, id: ServerId, volumes: Sequence[tuple[str, LegacyDisk]]
     ) -> LegacyServer | None:

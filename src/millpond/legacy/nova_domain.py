@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from millpond.legacy.disk import LegacyDisk, LegacyServer
 from millpond.legacy.image_files import PLOOP_IMAGE
+from millpond.legacy.nova_xml import NovaDomainXml, NovaInstanceXml
 from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.names import UUID, ImageId
@@ -27,7 +28,6 @@ from millpond.model.server import (
 )
 from millpond.model.sizes import KiB
 from millpond.xml.domain import DiskXml, InterfaceXml
-from millpond.xml.nova import NovaDomainXml, NovaInstanceXml
 
 
 def objections(found: LegacyServer, domain: NovaDomainXml | None) -> Iterator[str]:

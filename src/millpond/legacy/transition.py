@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from millpond.legacy.disk import LegacyDisk, LegacyServer
 from millpond.legacy.layout import NovaLayout
 from millpond.legacy.nova_domain import objections
+from millpond.legacy.nova_xml import NovaDomainXml
 from millpond.libvirt.domains import Domains
+from millpond.model.names import ServerId
 from millpond.records.records import Records
 
 
@@ -29,7 +31,7 @@ def status(layout: NovaLayout, records: Records, domains: Domains) -> list[Legac
 
 
 def _status(found: LegacyServer, name: str | None, domains: Domains) -> LegacyStatus:
-    domain = None if name else domains.of_nova(found.id)
+    domain = None if name else domains.read(ServerId(found.id), NovaDomainXml)
     problems = objections(found, domain) if name is None else found.obstacles
     return LegacyStatus(
         id=found.id,

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from millpond.errors import GuestHoldsOn, LibvirtFailed, TargetTaken
 from millpond.model.names import ServerId
@@ -13,8 +13,10 @@ from millpond.system import libvirtd
 from millpond.system.libvirtd import ConsoleStream, Libvirtd
 from millpond.xml.chains import ChainsXml
 from millpond.xml.domain import NAMESPACE, BareRecordXml, DiskXml, DomainXml, RecordXml
+from millpond.xml.element import Element
 from millpond.xml.host import DomainCapabilitiesXml
-from millpond.xml.nova import NovaDomainXml
+
+X = TypeVar("X", bound=Element)
 
 ON = ("running", "paused", "stopping", "suspended", "crashed")
 """The states of a domain that has a QEMU."""
@@ -74,10 +76,10 @@ class Domains:
                 found.rename(xml.name, 0)
             connection.defineXMLFlags(xml.to_xml(), libvirtd.DOMAIN_DEFINE_FLAGS)
 
-    def of_nova(self, id: str) -> NovaDomainXml | None:
-        """A domain as Nova made it, and as it runs if it does."""
-        with self._find(ServerId(id), "reading the definition") as domain:
-            return NovaDomainXml.from_xml(domain.XMLDesc(0)) if domain else None
+    def read(self, id: ServerId, kind: type[X]) -> X | None:
+        """Of a domain that may not be ours, what the kind knows; as it runs, if it does."""
+        with self._find(id, "reading the definition") as domain:
+            return kind.from_xml(domain.XMLDesc(0)) if domain else None
 
     def description(self, id: ServerId, *, defined: bool = False) -> DomainXml | None:
         """As it runs, if it does; or always as it is defined, for the next start."""

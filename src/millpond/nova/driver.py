@@ -187,10 +187,10 @@ class MillpondDriver(LibvirtDriver):
 
     def manage_image_cache(self, context: Any, all_instances: Any) -> None:
         """Ours, and what Nova's own driver has left in the same directory."""
-        manager, rules = self.engine.cache.manager, self.engine.cache.rules
+        cache = self.engine.cache
         with explained():
-            manager.prune(rules)
-            manager.prune_bases(rules, _bases_of(all_instances))
+            cache.manager.prune(cache.rules)
+            cache.prune_bases(_bases_of(all_instances))
 
     def migrate_disk_and_power_off(
         self, context: Any, instance: Any, *args: Any, **kw: Any

@@ -9,13 +9,13 @@ from dataclasses import replace
 from millpond.errors import AlreadyAdopted, BadName, NameTaken, NoLegacyServer, NotAdoptable
 from millpond.legacy.layout import NovaLayout
 from millpond.legacy.nova_domain import objections, server_of
+from millpond.legacy.nova_xml import NovaDomainXml
 from millpond.model.names import ServerId, checked_name
 from millpond.model.server import Server
 from millpond.servers.domain_xml import record_xml
 from millpond.servers.host import Host
 from millpond.servers.owner import refuse_foreign_servers
 from millpond.servers.spawn import refuse_a_taken_name
-from millpond.xml.nova import NovaDomainXml
 
 LOG = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ def adopt(host: Host, layout: NovaLayout, id: ServerId) -> Server:
     found = layout.find(id)
     if found is None:
         raise NoLegacyServer(id)
-    domain = host.domains.of_nova(id)
+    domain = host.domains.read(id, NovaDomainXml)
     if (reasons := tuple(objections(found, domain))) or domain is None:
         raise NotAdoptable(id, reasons)
     refuse_foreign_servers(host)

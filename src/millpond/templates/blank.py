@@ -1,6 +1,7 @@
 """Templates without an image: a formatted ephemeral disk, a swap area; one for all of a size."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,8 +14,7 @@ from millpond.model.template import Prepared, Template
 from millpond.records.journal import Step, Watch, unwatched
 from millpond.system import mkfs
 from millpond.system.files import Progress, silent
-from millpond.templates.former_bases import adopt_swap
-from millpond.templates.handler import NoteUse, unnoted
+from millpond.templates.handler import NoteUse, adopt_nothing, unnoted
 from millpond.templates.publication import MakeRoom, Publication, Users, unbounded
 from millpond.templates.store import TemplateStore
 
@@ -63,8 +63,10 @@ class BlankTemplates:
         watch: Watch = unwatched,
         note_use: NoteUse = unnoted,
         make_room: MakeRoom = unbounded,
+        adopt_swap: Callable[[Template], Template | None] = adopt_nothing,
     ) -> None:
         self._store = store
+        self._adopt_swap = adopt_swap
         self._note_use = note_use
         self._filesystem = filesystem
         self._publication = Publication(store, users, watch, make_room)
@@ -91,7 +93,7 @@ class BlankTemplates:
     def _prepare(self, wanted: BlankPreparation) -> Template:
         if wanted.content is Content.SWAP:
             described = wanted.described(self._store.cache / wanted.name, self._store.pool.name)
-            if adopted := adopt_swap(self._store, described):
+            if adopted := self._adopt_swap(described):
                 return adopted
         self._refuse_to_replace(wanted.name)
         template = self._publication.run(wanted, [Step("format", self._format)])

@@ -18,7 +18,6 @@ from millpond.images.source import ImageSource
 from millpond.model.names import ImageId
 from millpond.model.sizes import format_size
 from millpond.model.template import Template
-from millpond.templates.former_bases import is_older, names_of_bases
 from millpond.templates.marks import HostMark, Marks
 from millpond.templates.store import TemplateStore
 from millpond.templates.verdicts import Cached, Rules, Verdict, decide
@@ -67,35 +66,6 @@ class ImageCacheManager:
         it or about to use it: that one stays."""
         self._around.tidy()
         return self._evict(rules)
-
-    def prune_bases(self, rules: Rules, needed: Collection[str]) -> list[str]:
-        """Remove what Nova's own driver has cached and nothing needs any more, by Nova's rules;
-        those that went. ``needed``: the names of what its instances were made from."""
-        if not (rules.removes_unused and self._store.adopts):
-            return []
-        oldest = datetime.now(UTC) - rules.minimum_age
-        uses = self._around.find_uses()
-        bases = [each for each in names_of_bases(self._store) if each.split("_")[0] not in needed]
-        unused = [each for each in bases if not self._all_users(uses, each)]
-        gone = [each for each in unused if self._remove_base(each, oldest)]
-        if gone:
-            self._store.pool.refresh()
-        return gone
-
-    def _remove_base(self, name: str, oldest: datetime) -> bool:
-        """Asked again now that nobody can take it for a template."""
-        with suppress(Busy, FileNotFoundError), self._store.lock_now(name):
-            is_novas = name in names_of_bases(self._store)
-            if is_novas and is_older(self._store, name, oldest):
-                if self._all_users(self._around.find_uses(), name):
-                    return False
-                self._store.shelf.remove(name)
-                LOG.info("removed %s, which Nova had cached and nothing uses", name)
-                return True
-        return False
-
-    def _all_users(self, uses: Uses, name: str) -> tuple[str, ...]:
-        return uses.of(name) + self._marks.hosts_using(name)
 
     def make_room(self, rules: Rules, needed: int) -> None:
         """For a template that is about to enter the cache: by size alone, whatever their age.

@@ -11,6 +11,7 @@ from pathlib import Path
 from millpond.errors import ImageRefused, MillpondError, ToolFailed
 from millpond.images.formats import written
 from millpond.images.receive import receive
+from millpond.images.verify import find_fault
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import template_name
@@ -20,7 +21,6 @@ from millpond.records.journal import Step, Verb
 from millpond.system import files, qemu_img
 from millpond.system.files import Progress, silent
 from millpond.system.qemu_img import Told
-from millpond.templates.adoption import adopt
 from millpond.templates.handler import BaseTemplateImagehandler, Workshop
 from millpond.templates.publication import Publication
 
@@ -72,6 +72,7 @@ class ImagePreparation:
 class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
     def __init__(self, workshop: Workshop) -> None:
         super().__init__(workshop)
+        self._adopt_image = workshop.adopt_image
         self._publication = Publication(
             workshop.store, workshop.users, workshop.watch, workshop.make_room
         )
@@ -101,7 +102,7 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
 
     def _prepare(self, image: Image, format: DiskFormat, progress: Progress) -> Template:
         self._store.shelf.refuse(format)
-        if adopted := adopt(self._store, self._images, image, format):
+        if adopted := self._adopt_image(image, format, self._find_fault):
             return adopted
         replaces = self._publication.will_replace(template_name(image.id, format))
         wanted = ImagePreparation(image=image, format=format, replaces=replaces, progress=progress)
@@ -110,6 +111,9 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
             "prepared template %s of image %s by %s", wanted.name, image.id, template.prepared
         )
         return template
+
+    def _find_fault(self, path: Path, image: Image) -> str:
+        return find_fault(path, image, self._images.open(image))
 
     def _drop(self, name: str) -> None:
         self._publication.drop(name)

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 
 from millpond.errors import TemplateInUse
 from millpond.images.source import ImageSource
@@ -24,8 +25,18 @@ NoteUse = Callable[[str], None]
 """Told the name of each template that a disk is about to be made from, while its lock is held."""
 
 
+FindFault = Callable[[Path, Image], str]
+"""What is wrong with a file that should hold an image, in words; empty if nothing is."""
+AdoptImage = Callable[[Image, DiskFormat, FindFault], Template | None]
+"""Take over a file of the cache that somebody else has made of an image, if there is one."""
+
+
 def unnoted(_template: str) -> None:
     """Nobody keeps account of it."""
+
+
+def adopt_nothing(*_asked: object) -> None:
+    """Nobody else makes files in the cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +49,7 @@ class Workshop:
     watch: Watch = unwatched
     note_use: NoteUse = unnoted
     make_room: MakeRoom = unbounded
+    adopt_image: AdoptImage = adopt_nothing
     links: LinkAccess | None = None
     """By whom a handler links that does."""
 

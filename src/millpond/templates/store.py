@@ -32,14 +32,9 @@ LOG = logging.getLogger(__name__)
 
 
 class TemplateStore:
-    def __init__(
-        self, pool: Pool, shelf: Shelf, ledger: Ledger, beside: Path, *, adopts: bool = False
-    ) -> None:
-        """``beside``: a directory here, for what is neither a template nor its record.
-        ``adopts`` is off where the operator says that nothing of Nova's is left: then nobody would
-        look for disks that stand on it."""
+    def __init__(self, pool: Pool, shelf: Shelf, ledger: Ledger, beside: Path) -> None:
+        """``beside``: a directory here, for what is neither a template nor its record."""
         self.pool = pool
-        self.adopts = adopts
         self.shelf = shelf
         self.beside = beside
         self._ledger = ledger
@@ -153,12 +148,12 @@ class TemplateStore:
         return sorted(set(self.shelf.names()) - known - self._left_out)
 
 
-def file_store(pool: Pool, *, adopts: bool = True) -> TemplateStore:
+def file_store(pool: Pool) -> TemplateStore:
     """Of a host whose files are here."""
     cache = Path(pool.path)
     beside = cache.with_name(f"{cache.name}.millpond")
     ledger = FileLedger(beside / "records")
-    return TemplateStore(pool, FileShelf(pool), ledger, beside, adopts=adopts)
+    return TemplateStore(pool, FileShelf(pool), ledger, beside)
 
 
 def volume_store(pool: Pool, records: Pool, beside: Path) -> TemplateStore:

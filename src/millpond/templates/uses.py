@@ -10,11 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from millpond.errors import PoolNotFound
-from millpond.legacy.layout import NovaLayout
 from millpond.libvirt.domains import Domains
+from millpond.libvirt.ensure import PoolWanted
 from millpond.libvirt.pool import Pool
 from millpond.model.formats import Backend, DiskFormat
-from millpond.model.server import Content, Server
+from millpond.model.server import Server
 from millpond.records.records import Records
 from millpond.templates.cache_manager import Uses
 from millpond.xml.chains import ChainsXml, LayerXml
@@ -29,13 +29,11 @@ class TemplateUses:
     domains: Domains
     open_pool: Callable[[str], Pool]
     """As it is: none is made."""
-    layout: NovaLayout
+    base: PoolWanted
+    find_legacy_uses: Callable[[], tuple[list[Use], tuple[str, ...]]]
+    """By disks that lie in no pool; and, in words, disks of which it is not known."""
     find_links: Callable[[], Mapping[str, str]] = dict
     """Templates that are links, by the name of what they lead to in the network."""
-    pools_only: bool = False
-    """No legacy disk is left, the operator says."""
-    files_are_here: Callable[[], bool] = lambda: True
-    """Of the host. Legacy disks are only looked for as files."""
 
     def promised(self) -> Uses:
         """By our records alone, which name a template before it is fetched."""
@@ -44,7 +42,7 @@ class TemplateUses:
 
     def all(self) -> Uses:
         servers, unknown = self._servers()
-        legacy, unreadable = self._of_legacy_disks()
+        legacy, unreadable = self.find_legacy_uses()
         found = [*_of_records(servers), *self._of_domains(), *self._of_volumes(servers), *legacy]
         return _gathered(found, unknown + unreadable)
 
@@ -64,7 +62,7 @@ class TemplateUses:
             yield self._template_at(path)
         for disk in domain.disks:
             for layer in (*_layers(disk), *_layers(disk.mirror)):
-                if layer.pool == self.layout.cache.pool:
+                if layer.pool == self.base.name:
                     yield layer.volume
                 yield links.get(layer.name or "")
                 yield self._template_at(layer.file or layer.device)
@@ -85,21 +83,11 @@ class TemplateUses:
                     if template and (pool, volume.name) in ours:
                         yield template, ours[pool, volume.name]
 
-    def _of_legacy_disks(self) -> tuple[list[Use], tuple[str, ...]]:
-        looked_for = not self.pools_only and self.files_are_here()
-        servers = self.layout.servers() if looked_for else []
-        disks = [disk for server in servers for disk in server.disks]
-        used = [(disk.base.volume, f"disk {disk.path}") for disk in disks if disk.base]
-        unknown = (
-            disk for disk in disks if not disk.layout and disk.content is not Content.CONFIG
-        )
-        return used, tuple(f"perhaps disk {disk.path}, which cannot be read" for disk in unknown)
-
     def _template_at(self, path: str | None) -> str | None:
         """The file's name, if it lies in the cache."""
         if not path or not path.startswith("/"):
             return None
-        parent, cache = os.path.dirname(path), str(self.layout.cache.path)
+        parent, cache = os.path.dirname(path), self.base.path
         if parent != cache and os.path.realpath(parent) != os.path.realpath(cache):
             return None
         return os.path.basename(path)

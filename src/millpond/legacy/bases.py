@@ -1,0 +1,134 @@
+"""Files in the image cache that Nova's own driver has made: adopted as the templates of their
+names, or removed by Nova's rules when nothing needs them.
+
+An adopted base stays where it is: Nova's disks may be backed by it.
+"""
+
+import logging
+import os
+import re
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from millpond.errors import Busy
+from millpond.model.formats import DiskFormat
+from millpond.model.image import Image
+from millpond.model.names import template_name
+from millpond.model.template import Prepared, Template
+from millpond.templates.cache_manager import Uses
+from millpond.templates.handler import FindFault
+from millpond.templates.store import TemplateStore
+from millpond.templates.verdicts import Rules
+
+LOG = logging.getLogger(__name__)
+
+_NAMED = re.compile(r"[0-9a-f]{40}(_sm|_\d+)?|swap_\d+|ephemeral_\d+_\w{7}")
+"""As _scan_base_images of nova/virt/libvirt/imagecache.py knows them."""
+_PAGE = 4096
+_SWAP = b"SWAPSPACE2"
+"""At the end of the first page of a swap area (union swap_header of the kernel)."""
+
+
+class NovaBases:
+    def __init__(self, store: TemplateStore) -> None:
+        """A store whose files are local."""
+        self._store = store
+
+    def adopt_image(
+        self, image: Image, format: DiskFormat, find_fault: FindFault
+    ) -> Template | None:
+        """None where there is no such base, or it is not what it should be: then it is left
+        alone. The template's lock is held. Interrupted, it was not adopted."""
+        path = self._store.cache / template_name(image.id, format)
+        if format is not DiskFormat.RAW or not self._may_be_novas(path):
+            return None
+        if fault := find_fault(path, image):
+            LOG.warning("%s is not taken for the base of image %s: %s", path, image.id, fault)
+            return None
+        return self._adopt(path, _describe(path, image, self._store.pool.name))
+
+    def adopt_swap(self, template: Template) -> Template | None:
+        """A swap area, which Nova names as we do, if it is one. The template's lock is held."""
+        path = self._store.cache / template.volume
+        if not self._may_be_novas(path) or path.stat().st_size != template.size:
+            return None
+        with path.open("rb") as file:
+            if os.pread(file.fileno(), len(_SWAP), _PAGE - len(_SWAP)) != _SWAP:
+                return None
+        return self._adopt(path, replace(template, prepared=Prepared.ADOPTION))
+
+    def prune(
+        self,
+        rules: Rules,
+        needed: Collection[str],
+        find_uses: Callable[[], Uses],
+        hosts_using: Callable[[str], tuple[str, ...]],
+    ) -> list[str]:
+        """Remove what nothing needs any more; the names of what went. ``needed``: the names of
+        what Nova's instances were made from."""
+        if not rules.removes_unused:
+            return []
+        oldest = datetime.now(UTC) - rules.minimum_age
+        uses = find_uses()
+        bases = [each for each in self._names() if each.split("_")[0] not in needed]
+        unused = [each for each in bases if not uses.of(each) and not hosts_using(each)]
+        gone = []
+        for name in unused:
+            with suppress(Busy, FileNotFoundError), self._store.lock_now(name):
+                # Asked again now that nobody can take it for a template.
+                if name not in self._names() or not self._is_older(name, oldest):
+                    continue
+                if find_uses().of(name) or hosts_using(name):
+                    continue
+                self._store.shelf.remove(name)
+                LOG.info("removed %s, which Nova had cached and nothing uses", name)
+                gone.append(name)
+        if gone:
+            self._store.pool.refresh()
+        return gone
+
+    def _names(self) -> list[str]:
+        """Of files that bear a name which Nova's own driver gives, and that nothing of ours
+        names."""
+        named = [each for each in self._store.shelf.names() if _NAMED.fullmatch(each)]
+        others = [each for each in named if not self._store.is_unfinished(each)]
+        return [each for each in others if self._may_be_novas(self._store.cache / each)]
+
+    def _is_older(self, name: str, than: datetime) -> bool:
+        """Nova touches a base whenever it finds it in use."""
+        changed = (self._store.cache / name).stat().st_mtime
+        return datetime.fromtimestamp(changed, UTC) < than
+
+    def _may_be_novas(self, path: Path) -> bool:
+        plain = path.is_file() and not path.is_symlink()
+        return plain and not self._store.has_record(path.name)
+
+    def _adopt(self, path: Path, template: Template) -> Template:
+        """As if we had made it; the record comes last."""
+        os.chown(path, os.geteuid(), os.getegid())
+        path.chmod(0o444)
+        if self._store.pool.find(path.name) is None:
+            self._store.pool.refresh()
+        self._store.put(template)
+        LOG.info("adopted %s, which Nova had made", path)
+        return template
+
+
+def _describe(path: Path, image: Image, pool: str) -> Template:
+    raw = image.format.content is DiskFormat.RAW
+    size = path.stat().st_size
+    return Template(
+        image=image.id,
+        image_digest=image.digest,
+        pool=pool,
+        volume=path.name,
+        format=DiskFormat.RAW,
+        virtual_size=size,
+        size=size,
+        prepared=Prepared.ADOPTION,
+        digest=image.digest if raw and image.digest_algorithm == "sha512" else None,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
