@@ -31,7 +31,7 @@ from millpond.libvirt.pool import Pool, PoolType
 from millpond.libvirt.pools import PoolPlan, Pools
 from millpond.model.formats import Backend, ImageFormat
 from millpond.model.layer import CephAccess
-from millpond.model.server import Server, VirtType
+from millpond.model.server import VirtType
 from millpond.model.volume import PoolUsage
 from millpond.records.journal import Watch, unwatched
 from millpond.records.of_hosts import RecordsOfHosts
@@ -342,9 +342,6 @@ class Engine:
                 if name:
                     found[backend] = open_pool(name)
         return found
-
-    def server(self, name_or_id: str) -> Server:
-        return self.commons.server(name_or_id)
 
     def volume_owners(self, pool: LibvirtPool) -> Mapping[str, str]:
         """What each volume of a pool belongs to, in words, from the records."""

@@ -269,7 +269,7 @@ def test_a_disk_by_itself_is_read_as_it_is_now(mapped, micro_guest, workdir):
     """As under Nova: nobody has frozen it before, and nothing is left frozen."""
     create(mapped, "a", "qcow2", "--no-start")
     engine = mapped.engine()
-    (disk,) = engine.server("a").disks
+    (disk,) = engine.commons.server("a").disks
     for name in ("one", "two"):
         image = ImageFile(path=workdir / name, format=DiskFormat.RAW)
         engine.single_disks.extract(disk, image)

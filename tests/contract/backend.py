@@ -179,7 +179,7 @@ class BackendContract:
         """Formats and chains are stated to their end: nothing is probed."""
         xml = etree.fromstring(connection.lookupByUUIDString(server.id).XMLDesc())
         found = xml.find("devices/disk")
-        (disk,) = bench.engine.server(server.id).disks
+        (disk,) = bench.engine.commons.server(server.id).disks
         assert found.find("driver").get("type") == disk.format
         if disk.format.libvirt_makes:
             assert bench.engine.pools.named(disk.pool).get(disk.volume).capacity == disk.size
@@ -241,12 +241,12 @@ class BackendContract:
         bench.millpond.wait_for_console(made.id, "READY", SECONDS)
         if self.grows_while_running:
             resize.grow(bench.engine.host, made, "disk", 16 * MiB)
-            assert bench.engine.server("web").disks[0].size == 16 * MiB
+            assert bench.engine.commons.server("web").disks[0].size == 16 * MiB
         else:
             with pytest.raises(Unsupported) as refusal:
                 resize.grow(bench.engine.host, made, "disk", 16 * MiB)
             assert "stop" in refusal.value.advice
-            assert bench.engine.server("web").disks[0].size == 8 * MiB
+            assert bench.engine.commons.server("web").disks[0].size == 8 * MiB
         with pytest.raises(Unsupported, match="lost"):
             resize.grow(bench.engine.host, made, "disk", MiB)
 

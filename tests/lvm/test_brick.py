@@ -72,7 +72,7 @@ def test_a_server_stands_on_a_volume_of_another_host(
 ):
     before = volume.read_bytes()
     words = ("server", "create", "a", "--image", ID, "--memory", "32M", "--network", "none")
-    done = host.millpond.run("-vv", *words, "--json", seconds=200)
+    done = host.millpond.run("-vvv", *words, "--json", seconds=200)
     assert (done.returncode, iscsi.PASSWORD in done.stdout + done.stderr) == (0, False)
     made = json.loads(done.stdout)
     assert micro_guest.marker in host.millpond.wait_for_console(made["id"], "READY", SECONDS)

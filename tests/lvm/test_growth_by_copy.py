@@ -38,7 +38,7 @@ def made(millpond, volume_group, micro_guest):
 
 def grow(millpond, size, role="disk"):
     engine = millpond.engine()
-    resize.grow(without_files(engine), engine.server("web"), role, size)
+    resize.grow(without_files(engine), engine.commons.server("web"), role, size)
 
 
 def content(millpond, volume_group):
@@ -82,7 +82,7 @@ def test_killed_while_a_disk_grows_by_copy(made, volume_group, step, moment, fil
     killed(made, "grow", step, moment, "grow", "web", 8 * MiB, "without-files")
     assert listed(made) == {"web": f"interrupted (grow: {step})"}
     engine = made.engine()
-    recover.recover(engine.host if files else without_files(engine), engine.server("web"))
+    recover.recover(engine.host if files else without_files(engine), engine.commons.server("web"))
     assert listed(made) == {"web": "stopped"}
     assert volume_group.volumes() == {made.server("web").disks[0].volume: 2 * EXTENT}
     assert content(made, volume_group) == before.ljust(2 * EXTENT, b"\0")
@@ -110,5 +110,5 @@ def test_the_disk_is_gone_and_only_its_copy_is_there(made, volume_group, connect
 def test_killed_while_a_disk_grows_and_deleted_without_mending(made, volume_group):
     killed(made, "grow", "extend", Moment.BEGIN, "grow", "web", 8 * MiB, "without-files")
     engine = made.engine()
-    delete.delete(engine.host, engine.server("web"))
+    delete.delete(engine.host, engine.commons.server("web"))
     assert volume_group.volumes() == {}

@@ -126,7 +126,7 @@ def test_a_volume_that_is_qcow2_by_our_record_keeps_its_base(
     """B21: a record that forgot the template, and a domain that is gone."""
     create(millpond, "web")
     engine = millpond.engine()
-    server = engine.server("web")
+    server = engine.commons.server("web")
     forgotten = tuple(replace(disk, template=None, overlay=False) for disk in server.disks)
     engine.records.put(replace(server, disks=forgotten))
     connection.lookupByName("web").undefine()

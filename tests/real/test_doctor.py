@@ -419,7 +419,7 @@ def test_an_interrupted_server_is_undone_and_one_that_is_worked_on_is_not_touche
     assert (found.check, found.level) == ("operations", Level.PROBLEM)
     assert "'half' was left in the middle of 'create'" in found.what
     engine = millpond.engine()
-    with engine.records.lock(engine.server("half")):
+    with engine.records.lock(engine.commons.server("half")):
         assert worries(millpond) == []
         assert worries(millpond, mend=True) == []
     assert [each.name for each in millpond.engine().records.all()] == ["half", "web"]

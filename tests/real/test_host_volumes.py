@@ -94,7 +94,7 @@ def test_what_lies_behind_the_image_on_the_device_is_not_seen(host, device, work
     """B44"""
     host.create("a", "--disk", "4M", "--no-start")
     engine = host.millpond.engine()
-    (disk,) = engine.server("a").disks
+    (disk,) = engine.commons.server("a").disks
     target = workdir / "shown"
     engine.host.storage_of(disk).extract(disk, target, DiskFormat.RAW, compress=False)
     assert (target.stat().st_size, SECRET in target.read_bytes()) == (4 * MiB, False)
@@ -126,7 +126,7 @@ def test_what_is_written_behind_a_link_later_is_bytes_and_names_no_file(
         with device.open("r+b") as file:
             file.write(hostile.read_bytes()[:MiB])
         engine = millpond.engine()
-        (disk,) = engine.server("a").disks
+        (disk,) = engine.commons.server("a").disks
         target = workdir / "shown"
         engine.host.storage_of(disk).extract(disk, target, DiskFormat.RAW, compress=False)
         shown = target.read_bytes()
@@ -254,7 +254,7 @@ def test_a_password_is_neither_told_nor_kept(host):
         "auth_username": "pond",
         "auth_password": "water-lily",
     }
-    done = host.millpond.run("-vv", "cache", "fetch", ID)
+    done = host.millpond.run("-vvv", "cache", "fetch", ID)
     assert (done.returncode, "iscsiadm is not installed" in done.stderr) == (0, True)
     assert host.cinder.attachments == {}
     assert "water-lily" not in done.stderr + done.stdout

@@ -143,7 +143,7 @@ def test_killed_in_create_with_a_kernel(millpond, linux_ami, connection, step, m
 def test_killed_in_create_and_deleted_without_mending(millpond, vmdk, connection, step, moment):
     killed(millpond, "create", step, moment, "create", "victim", vmdk)
     engine = millpond.engine()
-    delete.delete(engine.host, engine.server("victim"))
+    delete.delete(engine.host, engine.commons.server("victim"))
     assert listed(millpond) == {}
     assert leftovers(millpond, connection) == NOTHING
 
@@ -332,7 +332,7 @@ def test_killed_while_a_template_is_removed(millpond, vmdk, connection):
     millpond.configure("[image_cache]\nremove_unused_original_minimum_age_seconds = 0\n")
     create(millpond, "web", vmdk)
     engine = millpond.engine()
-    delete.delete(engine.host, engine.server("web"))
+    delete.delete(engine.host, engine.commons.server("web"))
     killed(millpond, "remove", "file", Moment.BEGIN, "prune")
     assert list(engine.cache.all()) == []
     assert len(os.listdir(millpond.bases)) == 1

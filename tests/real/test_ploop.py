@@ -278,6 +278,6 @@ def test_without_the_hosts_files_a_ploop_disk_does_not_grow(ploop):
     made = create(ploop, "--no-start")
     engine = ploop.engine()
     with pytest.raises(NeedsHostFiles, match="cannot be opened here"):
-        resize.grow(without_files(engine), engine.server("web"), "disk", 8 * MiB)
+        resize.grow(without_files(engine), engine.commons.server("web"), "disk", 8 * MiB)
     assert listed(ploop) == {"web": "stopped"}
     assert virtual_size(path_of(ploop, made), "parallels") == MiB

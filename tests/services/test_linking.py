@@ -302,7 +302,7 @@ def write_behind(ceph: Ceph, volume: str, offset: int, content: bytes) -> None:
 def shown(cloud: Cloud, name: str, workdir: Path) -> bytes:
     """What the guest would see on its disk."""
     engine = cloud.millpond.engine()
-    (disk,) = engine.server(name).disks
+    (disk,) = engine.commons.server(name).disks
     target = workdir / "shown"
     engine.host.storage_of(disk).extract(disk, target, DiskFormat.RAW, compress=False)
     return target.read_bytes()

@@ -101,7 +101,7 @@ class Millpond:
         return done.returncode, done.stderr
 
     def server(self, name: str) -> Server:
-        return self.engine().server(name)
+        return self.engine().commons.server(name)
 
     def console(self, id: ServerId | str) -> str:
         log = self.state / "instances" / id / "console.log"

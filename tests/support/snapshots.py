@@ -15,7 +15,7 @@ def take(millpond: Millpond, watch: Watch) -> Image:
     engine = Fleet.load([millpond.config], watch).engine()
     intake = Intake(engine.commons.images_directory)
     request = SnapshotRequest(name="snap")
-    return snapshot(engine.host, intake, engine.server("web"), request)
+    return snapshot(engine.host, intake, engine.commons.server("web"), request)
 
 
 def at(step: str, moment: Moment, act: Callable[[], object]) -> Watch:

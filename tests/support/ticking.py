@@ -39,7 +39,7 @@ def tick_in(path: Path) -> int:
 def tick_on_disk(millpond: Millpond, name: str) -> int:
     """Of a server that is off."""
     engine, path = millpond.engine(), millpond.directory / "off.qcow2"
-    disk = engine.server(name).disks[0]
+    disk = engine.commons.server(name).disks[0]
     engine.host.backend(disk.backend).extract(disk, path, DiskFormat.QCOW2, compress=False)
     return tick_in(path)
 

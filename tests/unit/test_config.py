@@ -122,8 +122,8 @@ def test_paths_follow_the_options_that_they_are_made_of(write: Write) -> None:
 
 
 def test_novas_old_places_of_options_are_read(write: Write) -> None:
-    settings = loaded(write("[DEFAULT]\nimage_cache_manager_interval = 60\n"))
-    assert settings.image_cache.manager_interval == 60
+    settings = loaded(write("[DEFAULT]\nimage_cache_subdirectory_name = base\n"))
+    assert settings.libvirt.pools.base_images.path.name == "base"
 
 
 def test_of_two_files_the_last_one_rules(write: Write) -> None:
@@ -507,6 +507,16 @@ def test_a_nova_conf_is_read_without_a_word_about_what_is_novas(write: Write) ->
 def test_the_sections_of_the_key_manager_are_read(write: Write) -> None:
     path = write("[barbican]\nbarbican_endpoint = http://b/\n[DEFAULT]\nmy_ip = a\n")
     assert list(config.unread(config.read([path]))) == [f"[DEFAULT] my_ip in {path} is not read"]
+
+
+def test_the_interval_of_novas_cache_manager_is_noted_and_not_refused(write: Write) -> None:
+    old = "[DEFAULT]\nimage_cache_manager_interval = 60\n[image_cache]\nmanager_interval = 60\n"
+    path = write(old)
+    assert loaded(path)
+    assert list(config.unread(config.read([path]))) == [
+        f"[DEFAULT] image_cache_manager_interval in {path} is not read",
+        f"[image_cache] manager_interval in {path} is not read",
+    ]
 
 
 def test_what_nothing_reads_is_noted_in_a_file_of_ours(write: Write) -> None:

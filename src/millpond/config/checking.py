@@ -100,7 +100,6 @@ def _settings(
 def _image_cache(reader: Reader) -> ImageCacheSettings:
     age = "remove_unused_original_minimum_age_seconds"
     return ImageCacheSettings(
-        manager_interval=reader.take(IMAGE_CACHE, "manager_interval", int, 0),
         remove_unused_base_images=reader.take(
             IMAGE_CACHE, "remove_unused_base_images", bool, True
         ),

@@ -214,14 +214,6 @@ _LIBVIRT_OPTIONS = (
 )
 
 _IMAGE_CACHE_OPTIONS = (
-    cfg.IntOpt(
-        "manager_interval",
-        default=2400,
-        min=-1,
-        deprecated_group=DEFAULT,
-        deprecated_name="image_cache_manager_interval",
-        help="Seconds between two runs of the cache manager; 0 means every minute, -1 never.",
-    ),
     cfg.StrOpt(
         "subdirectory_name",
         default="_base",

@@ -70,8 +70,6 @@ class CapacitySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageCacheSettings:
-    manager_interval: int
-    """Seconds; 0 means every minute, -1 never."""
     remove_unused_base_images: bool
     remove_unused_original_minimum_age_seconds: int
     host_lease_seconds: int
