@@ -1,0 +1,40 @@
+"""The base of every error, and the families that exit statuses belong to."""
+
+from typing import ClassVar
+
+
+class MillpondError(Exception):
+    message: ClassVar[str] = "unexpected failure"
+    hint: ClassVar[str] = ""
+    exit_code: ClassVar[int] = 1
+
+    def __str__(self) -> str:
+        return self.message.format(self=self)
+
+    @property
+    def advice(self) -> str:
+        return self.hint.format(self=self)
+
+
+class BadInput(MillpondError):
+    exit_code = 2
+
+
+class NotFound(MillpondError):
+    exit_code = 3
+
+
+class Conflict(MillpondError):
+    exit_code = 4
+
+
+class Refused(MillpondError):
+    exit_code = 5
+
+
+class HostProblem(MillpondError):
+    exit_code = 6
+
+
+class StateProblem(MillpondError):
+    exit_code = 8

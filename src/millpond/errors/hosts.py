@@ -1,0 +1,156 @@
+"""Hosts: libvirt, its pools and volumes, and Ceph."""
+
+from dataclasses import dataclass
+
+from millpond.errors.base import Conflict, HostProblem, NotFound
+
+
+@dataclass(eq=False)
+class PoolNotFound(NotFound):
+    pool: str
+    message = "there is no storage pool {self.pool!r}"
+    hint = "'millpond pool list' shows what there is"
+
+
+@dataclass(eq=False)
+class VolumeNotFound(NotFound):
+    pool: str
+    name: str
+    message = "there is no volume {self.name!r} in pool {self.pool!r}"
+    hint = "'millpond pool show {self.pool}' lists its volumes"
+
+
+@dataclass(eq=False)
+class VolumeExists(Conflict):
+    pool: str
+    name: str
+    message = "volume {self.name!r} already exists in pool {self.pool!r}"
+    hint = "'millpond doctor' says whose it is"
+
+
+@dataclass(eq=False)
+class HostUnreachable(HostProblem):
+    uri: str
+    reason: str
+    advised: str = (
+        "start libvirtd ('systemctl start libvirtd', or 'make setup' where there is no systemd)"
+    )
+    message = "cannot reach libvirt at {self.uri}: {self.reason}"
+    hint = "{self.advised}"
+
+
+@dataclass(eq=False)
+class HostWithoutUuid(HostProblem):
+    uri: str
+    message = "libvirt at {self.uri} does not tell its host's UUID"
+    hint = "set host_uuid in its libvirtd.conf and restart it"
+
+
+@dataclass(eq=False)
+class ConnectionLost(HostProblem):
+    uri: str
+    doing: str
+    message = "the connection to libvirt at {self.uri} was lost while {self.doing}"
+    hint = "try again; 'millpond doctor' shows what was left in the middle"
+
+
+@dataclass(eq=False)
+class TransferIncomplete(HostProblem):
+    volume: str
+    length: int
+    expected: int
+    message = "only {self.length} of {self.expected} bytes came of volume {self.volume}"
+    hint = "try again; if it stays so, look into libvirtd's log on the host"
+
+
+@dataclass(eq=False)
+class TooOld(HostProblem):
+    what: str
+    version: str
+    needed: str
+    message = "{self.what} {self.version} is too old: Millpond needs {self.needed} or newer"
+    hint = "upgrade the host (Debian 12 has what is needed)"
+
+
+@dataclass(eq=False)
+class ForeignOwner(HostProblem):
+    host: str
+    server: str
+    owner: str
+    message = (
+        "host {self.host!r} has servers of another Millpond state directory "
+        "(owner {self.owner}, server {self.server!r})"
+    )
+    hint = (
+        "use that state directory, or, if it is lost, 'millpond doctor --adopt' to take the "
+        "servers over"
+    )
+
+
+@dataclass(eq=False)
+class PoolInactive(HostProblem):
+    pool: str
+    message = "storage pool {self.pool!r} is defined but not active"
+    hint = "'virsh pool-start {self.pool}', or 'millpond doctor --mend', starts it"
+
+
+@dataclass(eq=False)
+class PoolOfAnotherType(HostProblem):
+    pool: str
+    type: str
+    needed: str
+    message = "storage pool {self.pool!r} is of type '{self.type}', not '{self.needed}'"
+    hint = "name another pool in [libvirt], or undefine this one if nothing needs it"
+
+
+@dataclass(eq=False)
+class PoolElsewhere(HostProblem):
+    pool: str
+    path: str
+    needed: str
+    message = "storage pool {self.pool!r} is at {self.path}, not at {self.needed}"
+    hint = "set its path in [libvirt] to {self.path}, or define the pool at {self.needed}"
+
+
+@dataclass(eq=False)
+class PoolUnusable(HostProblem):
+    pool: str
+    reason: str
+    message = "storage pool {self.pool!r} cannot be used: {self.reason}"
+    hint = "put that right, then 'millpond doctor --mend' starts the pool again"
+
+
+@dataclass(eq=False)
+class PoolBusy(HostProblem):
+    pool: str
+    message = (
+        "storage pool {self.pool!r} stays busy: libvirt refuses to refresh it while a volume is "
+        "being built"
+    )
+    hint = "wait for the copies in that pool to end and try again"
+
+
+class CephUnreachable(HostProblem):
+    message = "the Ceph cluster does not answer, or not to this user"
+    hint = (
+        "look at its monitors and at rbd_user; their key is in the libvirt secret that "
+        "rbd_secret_uuid names and in the keyring of images_rbd_ceph_conf"
+    )
+
+
+@dataclass(eq=False)
+class NoSpace(HostProblem):
+    where: str
+    needed: str
+    available: str
+    message = "no space left in {self.where}: {self.needed} needed, {self.available} available"
+    hint = "free some space there ('millpond doctor' shows what takes it)"
+
+
+@dataclass(eq=False)
+class LibvirtFailed(HostProblem):
+    doing: str
+    code: int
+    detail: str
+    message = "libvirt failed while {self.doing}: {self.detail}"
+    hint = "'millpond doctor' checks the host; libvirtd's log says more"

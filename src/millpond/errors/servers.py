@@ -1,0 +1,238 @@
+"""Servers, their disks and what is under way on them."""
+
+from dataclasses import dataclass
+
+from millpond.errors.base import Conflict, HostProblem, NotFound, Refused, StateProblem
+
+
+@dataclass(eq=False)
+class ServerNotFound(NotFound):
+    server: str
+    message = "there is no server {self.server!r}"
+    hint = "'millpond server list' shows what there is"
+
+
+@dataclass(eq=False)
+class HostNotConfigured(NotFound):
+    server: str
+    host: str
+    message = "server {self.server!r} is on host {self.host!r}, which is not configured"
+    hint = "name it in enabled_hosts, with a section [host:{self.host}]"
+
+
+@dataclass(eq=False)
+class NoLegacyServer(NotFound):
+    id: str
+    message = "no server {self.id!r} has disks in Nova's legacy layout on this host"
+    hint = "'millpond transition status' lists those that have"
+
+
+@dataclass(eq=False)
+class DiskNotFound(NotFound):
+    server: str
+    role: str
+    known: tuple[str, ...]
+    message = "server {self.server!r} has no disk {self.role!r}"
+    hint = "it has {self.listed}"
+
+    @property
+    def listed(self) -> str:
+        return ", ".join(self.known)
+
+
+@dataclass(eq=False)
+class NoConsole(NotFound):
+    server: str
+    reason: str
+    message = "server {self.server!r} has no console to show: {self.reason}"
+    hint = "'millpond server start {self.server}' starts it; --log shows what it printed before"
+
+
+@dataclass(eq=False)
+class NameTaken(Conflict):
+    kind: str
+    name: str
+    message = "there is already {self.kind} named {self.name!r}"
+    hint = "choose another name, or remove the other one first"
+
+
+@dataclass(eq=False)
+class Ambiguous(Conflict):
+    kind: str
+    name: str
+    matches: tuple[str, ...]
+    message = "{self.name!r} matches more than one {self.kind}: {self.listed}"
+    hint = "write more of the id"
+
+    @property
+    def listed(self) -> str:
+        return ", ".join(self.matches)
+
+
+@dataclass(eq=False)
+class Busy(Conflict):
+    what: str
+    message = "another operation is under way on {self.what}"
+    hint = "wait for it to end and try again"
+
+
+@dataclass(eq=False)
+class Interrupted(Conflict):
+    server: str
+    verb: str
+    step: str
+    message = (
+        "server {self.server!r} was left in the middle of {self.verb!r}, at step {self.step!r}"
+    )
+    hint = "'millpond doctor --mend' finishes or undoes it; 'millpond server delete' removes it"
+
+
+@dataclass(eq=False)
+class DiskUnfinished(Conflict):
+    server: str
+    role: str
+    message = "disk {self.role!r} of server {self.server!r} was begun and never finished"
+    hint = "rebuild the server, or delete it: nothing of its user's is on that disk"
+
+
+@dataclass(eq=False)
+class WrongState(Conflict):
+    server: str
+    state: str
+    needed: str
+    message = "server {self.server!r} is {self.state}; this needs it to be {self.needed}"
+    hint = "'millpond server show {self.server}' tells more"
+
+
+@dataclass(eq=False)
+class AlreadyAdopted(Conflict):
+    id: str
+    name: str
+    message = "server {self.id} is Millpond's already, named {self.name!r}"
+    hint = "'millpond server show {self.name}' shows it"
+
+
+@dataclass(eq=False)
+class NotAdoptable(Conflict):
+    id: str
+    reasons: tuple[str, ...]
+    message = "server {self.id} cannot be adopted: {self.listed}"
+    hint = "put that right with Nova or virsh, and try again; docs/legacy.md says what is possible"
+
+    @property
+    def listed(self) -> str:
+        return "; ".join(self.reasons)
+
+
+@dataclass(eq=False)
+class StillNeeded(Conflict):
+    volume: str
+    server: str
+    message = (
+        "volume {self.volume!r} stays: server {self.server!r} is on it, and what it wrote is not "
+        "in its disk yet"
+    )
+    hint = "'millpond doctor --mend' writes it into the disk and removes the volume"
+
+
+@dataclass(eq=False)
+class TargetTaken(Conflict):
+    target: str
+    domain: str
+    message = "domain {self.domain!r} has another device at {self.target}"
+    hint = "'virsh domblklist {self.domain}' shows what somebody attached there"
+
+
+@dataclass(eq=False)
+class GuestHoldsOn(Conflict):
+    target: str
+    seconds: int
+    message = "the guest has not released disk {self.target} within {self.seconds} s"
+    hint = (
+        "it may still do so: unmount the disk in the guest, or stop the server, and run the same "
+        "command again"
+    )
+
+
+@dataclass(eq=False)
+class DiskRefused(Refused):
+    path: str
+    reason: str
+    message = "the disk {self.path} is refused: {self.reason}"
+    hint = "'millpond transition status' shows what it belongs to"
+
+
+@dataclass(eq=False)
+class Unsupported(Refused):
+    what: str
+    reason: str
+    advised: str = ""
+    message = "{self.what} is not possible here: {self.reason}"
+    hint = "{self.advised}"
+
+
+@dataclass(eq=False)
+class NeedsHostFiles(Refused):
+    """libvirt cannot do it, and what lies on the host cannot be opened here either."""
+
+    what: str
+    reason: str
+    path: str
+    message = (
+        "{self.what} is not possible here: {self.reason}, and {self.path} cannot be opened here"
+    )
+    hint = "run this on the host itself"
+
+
+@dataclass(eq=False)
+class GuestWritesFaster(HostProblem):
+    target: str
+    seconds: float
+    message = (
+        "what the guest wrote while disk {self.target} was copied is not in the disk yet: for "
+        "{self.seconds} s the guest has written as fast as that is written back"
+    )
+    hint = (
+        "nothing is lost, and writing back goes on; when the guest writes less, or is stopped, "
+        "'millpond doctor --mend' finishes it"
+    )
+
+
+@dataclass(eq=False)
+class OverlayUnclear(HostProblem):
+    volume: str
+    server: str
+    reason: str
+    message = (
+        "volume {self.volume!r} stays: whether QEMU still writes to it for server "
+        "{self.server!r} could not be found out: {self.reason}"
+    )
+    hint = "stop the server, then 'millpond doctor --mend' removes the volume"
+
+
+@dataclass(eq=False)
+class NotWrittenBack(HostProblem):
+    target: str
+    message = (
+        "what the guest wrote while disk {self.target} was copied could not be written into it: "
+        "QEMU gave up"
+    )
+    hint = (
+        "nothing is lost: see whether the disk's pool is full, then 'millpond doctor --mend' "
+        "tries again"
+    )
+
+
+@dataclass(eq=False)
+class NotUndone(HostProblem):
+    verb: str
+    message = "not everything that {self.verb!r} had begun could be undone"
+    hint = "'millpond doctor' shows why; 'millpond doctor --mend' tries again"
+
+
+@dataclass(eq=False)
+class UnknownOperation(StateProblem):
+    verb: str
+    step: str
+    message = "this version knows no operation {self.verb!r} with a step {self.step!r}"
+    hint = "use the version of Millpond that began it, or 'millpond server delete'"
