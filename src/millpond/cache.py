@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 
-from millpond.config import HANDLERS, Settings
+from millpond.config import HANDLERS, HostSettings, Settings
 from millpond.disks.rbd_storage import RbdStorage, is_complete
 from millpond.errors import (
     ImageNotFound,
@@ -55,7 +55,8 @@ _NOT_LINKED = "the files of the host cannot be opened here"
 class Cache:
     """Everything is made when it is first asked for."""
 
-    settings: Settings
+    settings: HostSettings
+    common: Settings
     records: Records
     images: Library
     pools: Pools
@@ -109,7 +110,7 @@ class Cache:
     def blanks(self) -> BlankTemplates:
         return BlankTemplates(
             self.store,
-            self.settings.default_ephemeral_format,
+            self.common.default_ephemeral_format,
             self.users,
             self.watch,
             self.marks.note,
@@ -132,7 +133,7 @@ class Cache:
 
     @cached_property
     def marks(self) -> Marks:
-        lease = timedelta(seconds=self.settings.image_cache.host_lease_seconds)
+        lease = timedelta(seconds=self.common.image_cache.host_lease_seconds)
         return Marks(self.store, lambda: self.records.owner, lease)
 
     @cached_property
@@ -153,7 +154,7 @@ class Cache:
 
     @property
     def rules(self) -> Rules:
-        cache = self.settings.image_cache
+        cache = self.common.image_cache
         return Rules(
             removes_unused=cache.remove_unused_base_images,
             minimum_age=timedelta(seconds=cache.remove_unused_original_minimum_age_seconds),
@@ -259,18 +260,18 @@ class Cache:
             host=host,
             initiator=initiator_name(host),
             owner=lambda: self.records.owner,
-            cinder=self.settings.cinder,
+            cinder=self.common.cinder,
             ceph=self._ceph(),
             bases=Path(self.pools.plan.base.path),
-            state=self.settings.state_path,
+            state=self.common.state_path,
             reader=self.reader,
-            image_volume_project=self.settings.image_volume_project_id,
-            own_process=self.settings.own_process,
+            image_volume_project=self.common.image_volume_project_id,
+            own_process=self.common.own_process,
         )
 
     @cached_property
     def _handler(self) -> type[BaseTemplateImagehandler]:
-        return find_handler(HANDLERS, self.settings.template_image_handler)
+        return find_handler(HANDLERS, self.common.template_image_handler)
 
     def _make_room(self, needed: int) -> None:
         self.manager.make_room(self.rules, needed)

@@ -15,6 +15,7 @@ from millpond.model.image import Image
 from millpond.model.names import ServerId
 from millpond.model.server import Server
 from millpond.records.files import FileRecords
+from millpond.records.of_hosts import RecordsOfHosts
 from millpond.records.records import Records
 from millpond.system.locks import Locks
 
@@ -31,6 +32,11 @@ class Commons:
     @cached_property
     def records(self) -> Records:
         return self._given_records or FileRecords(self.settings.state_path, self.locks)
+
+    def records_of(self, host: str) -> Records:
+        """Of one host's servers: a program with records of its own has no others."""
+        ours = RecordsOfHosts(self.records, lambda each: each == host)
+        return self._given_records or ours
 
     @cached_property
     def catalogue(self) -> Catalogue:

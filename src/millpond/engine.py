@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from millpond.cache import Cache
 from millpond.commons import Commons
-from millpond.config import LOCAL, Settings, VirtTypeOption
+from millpond.config import LOCAL, HostSettings, VirtTypeOption
 from millpond.disks import image_types, space
 from millpond.disks.backend import ImageBackend
 from millpond.disks.libvirt_storage import LibvirtStorage
@@ -51,19 +51,15 @@ class Engine:
 
     def __init__(
         self,
-        settings: Settings,
+        name: str,
+        commons: Commons,
         watch: Watch = unwatched,
-        records: Records | None = None,
-        commons: Commons | None = None,
         claims: Claims | None = None,
     ) -> None:
-        """Settings of one host. ``records`` are for a program that has a place of its own for
-        them, as Nova has."""
-        (self.name,) = settings.hosts
-        self.settings = settings
-        self.commons = commons or Commons(settings, records)
+        self.name = name
+        self.commons = commons
+        self.settings: HostSettings = commons.settings.hosts[name]
         self._watch = watch
-        self._records = records
         self._claims = claims or Unclaimed()
         self._locks = self.commons.locks
         if self.name != LOCAL:
@@ -72,13 +68,12 @@ class Engine:
     @cached_property
     def records(self) -> Records:
         """Of this host's servers."""
-        ours = RecordsOfHosts(self.commons.records, lambda host: host == self.name)
-        return self._records or ours
+        return self.commons.records_of(self.name)
 
     @property
     def _own_directory(self) -> Path:
         """Of this host's, here."""
-        return self.settings.state_path / "hosts" / self.name
+        return self.commons.settings.state_path / "hosts" / self.name
 
     @property
     def images(self) -> Library:
@@ -123,7 +118,7 @@ class Engine:
     @cached_property
     def consoles(self) -> Consoles:
         if self.files_are_here:
-            return ConsoleFiles(self.settings.instances_path)
+            return ConsoleFiles(self.commons.settings.instances_path)
         return ConsoleVolumes(lambda: self.pools.consoles)
 
     @cached_property
@@ -170,6 +165,7 @@ class Engine:
     def cache(self) -> Cache:
         return Cache(
             settings=self.settings,
+            common=self.commons.settings,
             records=self.records,
             images=self.images,
             pools=self.pools,
@@ -309,7 +305,7 @@ class Engine:
         """Where Nova keeps disks; without a way to open pools, those that are files."""
         plan = self.pool_plan
         return NovaLayout(
-            instances=self.settings.instances_path,
+            instances=self.commons.settings.instances_path,
             cache=ImageCache(path=Path(plan.base.path), pool=plan.base.name),
             usual=self.settings.libvirt.selection.blank_backend().disk_format,
             pools=tuple(Path(each.path) for each in plan.directories() if each != plan.base),
@@ -320,7 +316,7 @@ class Engine:
         """With the disks in pools that Nova has given names like ours."""
         if not self.files_are_here:
             what, reason = "finding disks in Nova's legacy layout", "they lie in no pool"
-            raise NeedsHostFiles(what, reason, str(self.settings.instances_path))
+            raise NeedsHostFiles(what, reason, str(self.commons.settings.instances_path))
         return self.nova_layout(self.refreshed_pool)
 
     def refreshed_pool(self, name: str) -> Pool:

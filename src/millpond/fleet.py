@@ -49,8 +49,7 @@ class Fleet(Commons):
     def engines(self) -> Mapping[str, Engine]:
         """By the host's name, in the order of the configuration."""
         return {
-            name: Engine(self.settings.on(name), self._watch, commons=self, claims=self._claims)
-            for name in self.settings.hosts
+            name: Engine(name, self, self._watch, self._claims) for name in self.settings.hosts
         }
 
     @property

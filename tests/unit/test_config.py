@@ -11,7 +11,14 @@ from typer.testing import CliRunner, Result
 from millpond import config
 from millpond.cli.config import app
 from millpond.cli.invocation import Invocation
-from millpond.config import DirectoryPool, ImageSourceOption, Settings, VirtTypeOption
+from millpond.config import (
+    LOCAL,
+    DirectoryPool,
+    HostSettings,
+    ImageSourceOption,
+    Settings,
+    VirtTypeOption,
+)
 from millpond.disks.selection import ImagesType
 from millpond.errors import BadConfiguration, BadInput
 from millpond.model.flavor import Flavor
@@ -46,12 +53,16 @@ def problems(path: Path) -> dict[str, str]:
     }
 
 
+def local(settings: Settings) -> HostSettings:
+    return settings.hosts[LOCAL]
+
+
 # Values
 
 
 def test_b4_an_empty_file_leaves_every_default(write: Write) -> None:
     settings = loaded(write(""))
-    libvirt = settings.libvirt
+    libvirt = local(settings).libvirt
     assert settings.state_path == Path("/var/lib/millpond")
     assert settings.template_image_handler == "downloading"
     assert libvirt.connection_uri == "qemu:///system"
@@ -68,7 +79,7 @@ def test_b4_an_empty_file_leaves_every_default(write: Write) -> None:
     )
     assert settings.image_cache.max_bytes == 0
     assert not settings.scheduler.filter_hosts_by_image_type_support
-    assert settings.compute.report_converted_image_types
+    assert local(settings).compute.report_converted_image_types
 
 
 def test_what_the_file_says_reaches_the_settings(write: Write) -> None:
@@ -94,7 +105,7 @@ image_type_exclude_list = vmdk, VHDX
 report_converted_image_types = false
 """)
     )
-    selection = settings.libvirt.selection
+    selection = local(settings).libvirt.selection
     assert selection.images_type is ImagesType.LVM
     assert selection.mapping == {
         ImageFormat.QCOW2: Backend.QCOW2,
@@ -102,14 +113,17 @@ report_converted_image_types = false
     }
     assert not selection.use_cow_images
     assert not selection.force_raw_images
-    assert settings.libvirt.connection_uri == "qemu+ssh://other/system"
-    assert settings.libvirt.virt_type is VirtTypeOption.QEMU
-    assert settings.libvirt.volume_group == "vg0"
-    assert settings.libvirt.clearing == Clearing(method=ClearMethod.SHRED, size=64 * MiB)
-    assert settings.libvirt.connection_timeout == 7
+    assert local(settings).libvirt.connection_uri == "qemu+ssh://other/system"
+    assert local(settings).libvirt.virt_type is VirtTypeOption.QEMU
+    assert local(settings).libvirt.volume_group == "vg0"
+    assert local(settings).libvirt.clearing == Clearing(method=ClearMethod.SHRED, size=64 * MiB)
+    assert local(settings).libvirt.connection_timeout == 7
     assert settings.image_cache.max_bytes == 3 * GiB // 2
-    assert settings.compute.image_type_exclude_list == {ImageFormat.VMDK, ImageFormat.VHDX}
-    assert not settings.compute.report_converted_image_types
+    assert local(settings).compute.image_type_exclude_list == {
+        ImageFormat.VMDK,
+        ImageFormat.VHDX,
+    }
+    assert not local(settings).compute.report_converted_image_types
 
 
 def test_paths_follow_the_options_that_they_are_made_of(write: Write) -> None:
@@ -117,21 +131,21 @@ def test_paths_follow_the_options_that_they_are_made_of(write: Write) -> None:
         write("[DEFAULT]\nstate_path = /srv/m\n[image_cache]\nsubdirectory_name = base\n")
     )
     assert settings.instances_path == Path("/srv/m/instances")
-    assert settings.libvirt.pools.base_images.path == Path("/srv/m/instances/base")
-    assert settings.libvirt.pools.disks.path == Path("/srv/m/instances/disks")
+    assert local(settings).libvirt.pools.base_images.path == Path("/srv/m/instances/base")
+    assert local(settings).libvirt.pools.disks.path == Path("/srv/m/instances/disks")
 
 
 def test_novas_old_places_of_options_are_read(write: Write) -> None:
     settings = loaded(write("[DEFAULT]\nimage_cache_subdirectory_name = base\n"))
-    assert settings.libvirt.pools.base_images.path.name == "base"
+    assert local(settings).libvirt.pools.base_images.path.name == "base"
 
 
 def test_of_two_files_the_last_one_rules(write: Write) -> None:
     first = write("[libvirt]\nvirt_type = kvm\nimages_type = raw\n", "first.conf")
     second = write("[libvirt]\nvirt_type = qemu\n", "second.conf")
     settings = config.load([first, second])
-    assert settings.libvirt.virt_type is VirtTypeOption.QEMU
-    assert settings.libvirt.selection.images_type is ImagesType.RAW
+    assert local(settings).libvirt.virt_type is VirtTypeOption.QEMU
+    assert local(settings).libvirt.selection.images_type is ImagesType.RAW
 
 
 def test_an_environment_variable_beats_the_file(
@@ -139,7 +153,7 @@ def test_an_environment_variable_beats_the_file(
 ) -> None:
     monkeypatch.setenv("OS_LIBVIRT__VIRT_TYPE", "qemu")
     path = write("[libvirt]\nvirt_type = kvm\n")
-    assert loaded(path).libvirt.virt_type is VirtTypeOption.QEMU
+    assert local(loaded(path)).libvirt.virt_type is VirtTypeOption.QEMU
     origins = {each.name: each.origin for each in config.shown(config.read([path]))}
     assert origins["virt_type"] == "environment variable OS_LIBVIRT__VIRT_TYPE"
 
@@ -221,13 +235,14 @@ def test_certificates_are_not_validated_against_none(write: Write) -> None:
 
 
 def test_b17_a_disks_name_chooses_its_pool_the_most_exact_first(write: Write) -> None:
-    pools = loaded(
+    settings = loaded(
         write("""
 [libvirt]
 pool_by_disk_name = disk.*:slow, disk.data*:fast, disk.swap:fast, disk.config:nova-disks-pool
 pool_paths = fast:/srv/fast, slow:/srv/slow
 """)
-    ).libvirt.pools
+    )
+    pools = local(settings).libvirt.pools
     assert list(pools.by_disk_name) == ["disk.config", "disk.swap", "disk.data*", "disk.*"]
     assert pools.by_disk_name["disk.swap"] == DirectoryPool(name="fast", path=Path("/srv/fast"))
     assert pools.by_disk_name["disk.*"] == DirectoryPool(name="slow", path=Path("/srv/slow"))
@@ -263,7 +278,7 @@ def test_b17_pools_that_cannot_be_meant(write: Write, text: str, option: str, re
 )
 def test_b17_every_name_of_a_disk_is_accepted(write: Write, role: str) -> None:
     text = f"[libvirt]\npool_by_disk_name = {role}:p\npool_paths = p:/p\n"
-    assert list(loaded(write(text)).libvirt.pools.by_disk_name) == [role]
+    assert list(local(loaded(write(text))).libvirt.pools.by_disk_name) == [role]
 
 
 # Flavours
@@ -434,9 +449,9 @@ def test_every_broken_file_is_named_with_its_line(write: Write, tmp_path: Path) 
 
 def test_without_a_file_the_default_one_is_read_if_it_exists(write: Write, tmp_path: Path) -> None:
     path = write("[libvirt]\nvirt_type = qemu\n")
-    assert config.load(default=path).libvirt.virt_type is VirtTypeOption.QEMU
+    assert local(config.load(default=path)).libvirt.virt_type is VirtTypeOption.QEMU
     absent = config.load([], default=tmp_path / "absent.conf")
-    assert absent.libvirt.virt_type is VirtTypeOption.AUTO
+    assert local(absent).libvirt.virt_type is VirtTypeOption.AUTO
 
 
 # Typing errors
@@ -500,7 +515,7 @@ connect_retry_delay = 1
 
 def test_a_nova_conf_is_read_without_a_word_about_what_is_novas(write: Write) -> None:
     path = write(NOVA_CONF, "nova.conf")
-    assert loaded(path).libvirt.virt_type is VirtTypeOption.QEMU
+    assert local(loaded(path)).libvirt.virt_type is VirtTypeOption.QEMU
     assert list(config.unread(config.read([path]))) == []
 
 
@@ -565,17 +580,17 @@ def test_under_nova_its_definitions_stand(nova: Callable[[str], cfg.ConfigOpts])
     config.register(conf)
     settings = config.settings_from(conf)
     assert settings.state_path == Path("/var/lib/nova")
-    assert settings.libvirt.virt_type is VirtTypeOption.KVM
-    assert settings.libvirt.rbd is not None
-    assert settings.libvirt.rbd.pool == "rbd"
+    assert local(settings).libvirt.virt_type is VirtTypeOption.KVM
+    assert local(settings).libvirt.rbd is not None
+    assert local(settings).libvirt.rbd.pool == "rbd"
     assert settings.default_ephemeral_format == "ext4"
 
 
 def test_under_nova_a_ceph_pool_that_nobody_named_is_none(
     nova: Callable[[str], cfg.ConfigOpts],
 ) -> None:
-    assert config.settings_from(nova("")).libvirt.rbd is None
-    named = config.settings_from(nova("[libvirt]\nimages_rbd_pool = vms\n")).libvirt.rbd
+    assert local(config.settings_from(nova(""))).libvirt.rbd is None
+    named = local(config.settings_from(nova("[libvirt]\nimages_rbd_pool = vms\n"))).libvirt.rbd
     assert named is not None
     assert named.pool == "vms"
 
@@ -587,13 +602,13 @@ def test_novas_list_of_images_types_is_widened_by_ours(write: Write) -> None:
     conf.register_opt(option, group="libvirt")
     path = write("[libvirt]\nimages_type = libvirt-storage\n", "nova.conf")
     conf([f"--config-file={path}"], default_config_files=[])
-    selection = config.settings_from(conf).libvirt.selection
+    selection = local(config.settings_from(conf)).libvirt.selection
     assert selection.images_type is ImagesType.LIBVIRT_STORAGE
 
 
 def test_under_nova_pools_may_be_off(nova: Callable[[str], cfg.ConfigOpts]) -> None:
     conf = nova("[libvirt]\nuse_storage_pools = false\n")
-    assert not config.settings_from(conf).libvirt.use_storage_pools
+    assert not local(config.settings_from(conf)).libvirt.use_storage_pools
 
 
 def test_b33_under_nova_its_name_of_the_filter_works(

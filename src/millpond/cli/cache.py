@@ -124,7 +124,7 @@ def fetch(
 def _fetched(
     engine: Engine, wanted: Sequence[precache.Wanted], progress: Progress
 ) -> list[Template]:
-    host, concurrency = engine.host, engine.settings.image_cache.precache_concurrency
+    host, concurrency = engine.host, engine.commons.settings.image_cache.precache_concurrency
     return precache.fetch(host.templates, host.backends, wanted, concurrency, progress)
 
 

@@ -1,7 +1,7 @@
 """What the configuration says, as values that nothing changes any more."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -108,6 +108,8 @@ LOCAL = "local"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
+    """Of the whole deployment."""
+
     state_path: Path
     instances_path: Path
     template_image_handler: str
@@ -128,24 +130,3 @@ class Settings:
     flavors: Mapping[str, Flavor]
     own_process: bool = True
     """Not an option: False for a program that is not ours, as nova-compute."""
-
-    def on(self, host: str) -> "Settings":
-        """As one host sees them."""
-        return replace(self, hosts={host: self.hosts[host]})
-
-    @property
-    def libvirt(self) -> LibvirtSettings:
-        return self._only_host.libvirt
-
-    @property
-    def compute(self) -> ComputeSettings:
-        return self._only_host.compute
-
-    @property
-    def capacity(self) -> CapacitySettings:
-        return self._only_host.capacity
-
-    @property
-    def _only_host(self) -> HostSettings:
-        (host,) = self.hosts.values()
-        return host

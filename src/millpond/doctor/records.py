@@ -17,7 +17,7 @@ from millpond.system.locks import Locks
 
 
 def state_directory(engine: Engine) -> Iterator[Finding]:
-    path = engine.settings.state_path
+    path = engine.commons.settings.state_path
     there = nearest_existing(path)
     if not os.access(there, os.W_OK | os.X_OK):
         yield problem(
@@ -60,7 +60,7 @@ def homeless(engine: Engine) -> Iterator[Finding]:
 
 
 def half_written(engine: Engine) -> Iterator[Finding]:
-    state = engine.settings.state_path
+    state = engine.commons.settings.state_path
     yield from abandoned_writes([state, state / "servers"], "record")
     yield from abandoned_locks([state / "locks", state / "images" / "locks"])
 
@@ -98,7 +98,7 @@ def _remove(paths: Sequence[Path]) -> str:
 
 def _of_another_machine(engine: Engine) -> Iterator[Finding]:
     """Only if there is an owner already: asking for it makes one."""
-    if not (engine.settings.state_path / "owner.json").exists():
+    if not (engine.commons.settings.state_path / "owner.json").exists():
         return
     try:
         _ = engine.records.owner

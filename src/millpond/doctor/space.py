@@ -26,7 +26,7 @@ def look(engine: Engine) -> Iterator[Finding]:
     pools = {each.name: Path(each.path) for each in engine.pool_plan.directories() if is_seen}
     if not is_seen:
         yield from _of_pools(engine)
-    state = engine.settings.state_path
+    state = engine.commons.settings.state_path
     systems: dict[int, dict[str, Path]] = {}
     for kept, path in {"the state directory": state, **pools}.items():
         systems.setdefault(_device(path), {})[kept] = path

@@ -68,7 +68,7 @@ def volumes(engine: Engine) -> Iterator[Finding]:
 
 
 def directories(engine: Engine) -> Iterator[Finding]:
-    where = engine.settings.instances_path
+    where = engine.commons.settings.instances_path
     named = [path for path in sorted(where.glob("*-*")) if _DIRECTORY.fullmatch(path.name)]
     ours = (server.id for server in engine.commons.records.all())  # other hosts may be here, too
     known = {*ours, *engine.domains.names().values()}

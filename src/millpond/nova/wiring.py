@@ -7,6 +7,7 @@ from typing import Any
 import nova.conf
 
 from millpond import config
+from millpond.commons import Commons
 from millpond.config import ImageSourceOption
 from millpond.engine import Engine
 from millpond.errors import BadConfiguration, BadOption
@@ -25,7 +26,8 @@ def engine(watch: Watch = unwatched) -> Engine:
     settings = replace(
         config.settings_from(conf), image_source=ImageSourceOption.GLANCE, own_process=False
     )
-    return Engine(settings, watch, NovaRecords(conf.host))
+    (name,) = settings.hosts
+    return Engine(name, Commons(settings, NovaRecords(conf.host)), watch)
 
 
 def _problems(conf: Any) -> Iterator[BadOption]:
