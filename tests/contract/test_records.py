@@ -7,7 +7,7 @@ import pytest
 
 from millpond.errors import Busy, DamagedRecord, FileNotReadable, NewerRecord, StateNotWritable
 from millpond.model.names import ServerId
-from millpond.model.server import Operation
+from millpond.model.operation import Operation
 from millpond.records.files import FileRecords
 from millpond.records.records import ServerJournal
 from millpond.system.locks import Locks

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from lxml import etree
 
-from millpond.model.server import Operation
+from millpond.model.operation import Operation
 from millpond.servers.owner import adopt
 from tests.support.millpond import COMMAND, converted
 from tests.support.pace import floor, timed

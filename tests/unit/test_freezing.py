@@ -15,6 +15,8 @@ from millpond.errors import (
     StillNeeded,
 )
 from millpond.model.formats import Backend
+from millpond.model.layer import VolumeSource
+from millpond.model.operation import NativeSnapshotDetails, OverlayDetails
 from millpond.records import journal
 from millpond.records.files import FileRecords
 from millpond.records.records import ServerJournal
@@ -82,7 +84,9 @@ def test_it_is_thawed_when_the_copy_fails(host, pool):
 
 
 def test_who_comes_after_a_crash_thaws_it(host, pool):
-    entered = ServerJournal(host.records, {}).enter(server(), "snapshot", "extract")
+    entered = ServerJournal(host.records, NativeSnapshotDetails()).enter(
+        server(), "snapshot", "extract"
+    )
     verb = snapshotting(host, entered.operation.details)
     journal.recover(verb, "extract", entered, ServerJournal(host.records))
     assert pool.asked == ["tidy disk", "thaw disk"]
@@ -95,7 +99,9 @@ def test_a_disk_that_goes_is_thawed_first(host, pool):
 
 SERVER = server()
 OVERLAY = f"{SERVER.disks[0].volume}.snapshot"
-DETAILS = {"pool": "nova-disks-pool", "volume": OVERLAY, "state": "running"}
+DETAILS = OverlayDetails(
+    overlay=VolumeSource(pool="nova-disks-pool", volume=OVERLAY), state="running"
+)
 
 
 class Volumes:

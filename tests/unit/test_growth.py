@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from millpond.disks.growth import GROWTHS, Growth, Way
+from millpond.disks.growth import GROWTHS, Growth
 from millpond.disks.libvirt_storage import LibvirtStorage
 from millpond.errors import LibvirtFailed, NoSpace
 from millpond.libvirt.memory_pool import MemoryPool
 from millpond.libvirt.pool import PoolType
 from millpond.model.formats import Backend, DiskFormat
+from millpond.model.operation import Way
 from millpond.model.server import Disk
 from millpond.model.sizes import GiB, MiB
 from millpond.model.volume import Volume, VolumeSpec

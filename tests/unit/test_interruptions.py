@@ -16,7 +16,7 @@ from millpond.libvirt.pool import PoolType
 from millpond.model.flavor import Flavor
 from millpond.model.server import Server
 from millpond.model.sizes import MiB
-from millpond.records import codec, journal
+from millpond.records import journal, server_codec
 from millpond.records.records import ServerJournal, settled
 from millpond.servers import data_disks, delete, power, resize, spawn
 from millpond.servers.freezing import details_of
@@ -234,7 +234,7 @@ def look_at(world: World, server: Server) -> None:
             assert [Path(world.path_of(disk)).name for disk in found.disks] == volumes
     marked = domains.defined[server.id].record
     assert marked
-    assert codec.decode(marked.record.encode(), Server, Path(), 1) == settled(server)
+    assert server_codec.decode(marked.record.encode(), Path()) == settled(server)
     assert world.claims.held[server.id] == sum(disk.size for disk in server.disks)
 
 

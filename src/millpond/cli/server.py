@@ -1,7 +1,6 @@
 """millpond server …"""
 
 import sys
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -13,6 +12,7 @@ from millpond.errors import NoConsole
 from millpond.fleet import Fleet
 from millpond.model.server import DirectBoot, Disk, Server
 from millpond.model.sizes import format_size, parse_size
+from millpond.records import server_codec
 from millpond.servers import data_disks, power
 from millpond.servers import resize as growth
 
@@ -183,7 +183,7 @@ def _row(server: Server, state: str, where: list[str]) -> tuple[str, ...]:
 
 
 def _described(server: Server, state: str) -> dict[str, object]:
-    return {"state": state, **asdict(server)}
+    return {"state": state, **server_codec.plain(server)}
 
 
 def show_server(fleet: Fleet, server: Server, json: bool) -> None:

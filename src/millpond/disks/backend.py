@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from millpond.disks.growth import Growth, Way
+from millpond.disks.growth import Growth
 from millpond.libvirt.pool import Pool
 from millpond.model.formats import DiskFormat
 from millpond.model.layer import Chain, Layer
 from millpond.model.names import ServerId
+from millpond.model.operation import Way
 from millpond.model.server import Content, Disk, TemplateRef
 from millpond.model.template import Template
 from millpond.system.files import Progress, silent

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +12,7 @@ from millpond.images.formats import written
 from millpond.libvirt.pool import Pool
 from millpond.model.layer import FileSource, Layer
 from millpond.model.names import grown_name
+from millpond.model.operation import Way
 from millpond.model.server import Disk
 from millpond.model.sizes import format_size
 from millpond.model.volume import Volume, VolumeSpec
@@ -20,28 +20,6 @@ from millpond.system import files, lvm, qemu_img
 
 CanOpen = Callable[[Volume, int], bool]
 """Whether a volume of the host can be opened here, for reading or for writing."""
-
-
-class Way(StrEnum):
-    """Decided once and written into the journal: whoever goes on goes on this way."""
-
-    RESIZED = "resized"
-    """In place by libvirt; of a server that runs, by QEMU alone."""
-    EXTENDED = "extended"
-    """In place, before a running server can be told."""
-    REWRITTEN = "rewritten"
-    """Copied into a larger file, which then takes its place."""
-    REMADE = "remade"
-    """Copied to another volume, deleted, and made larger from there."""
-
-    @property
-    def only_off(self) -> bool:
-        return self in (Way.REWRITTEN, Way.REMADE)
-
-    @property
-    def only_forward(self) -> bool:
-        """Begun, it is finished: there may be nothing left of the disk but its copy."""
-        return self is Way.REMADE
 
 
 class Growth(Protocol):

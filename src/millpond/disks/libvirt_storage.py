@@ -9,7 +9,7 @@ from pathlib import Path
 
 from millpond.disks import extraction, own_format
 from millpond.disks.backend import DiskWanted, PoolsOf
-from millpond.disks.growth import GROWTHS, CanOpen, Growth, Way
+from millpond.disks.growth import GROWTHS, CanOpen, Growth
 from millpond.errors import DiskTooSmall, NeedsHostFiles, VolumeNotFound
 from millpond.images.formats import written
 from millpond.libvirt import host_files
@@ -17,6 +17,7 @@ from millpond.libvirt.pool import Pool
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import Chain, FileSource, Layer, VolumeSource
 from millpond.model.names import volume_name
+from millpond.model.operation import Way
 from millpond.model.server import Disk
 from millpond.model.sizes import enough_for, format_size
 from millpond.model.template import Template

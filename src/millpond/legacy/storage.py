@@ -12,12 +12,13 @@ from typing import NoReturn
 
 from millpond.disks import own_format
 from millpond.disks.backend import DiskWanted
-from millpond.disks.growth import Growth, Way
+from millpond.disks.growth import Growth
 from millpond.errors import DamagedRecord, StateNotWritable, Unsupported
 from millpond.legacy import disk_info
 from millpond.legacy.image_files import PLOOP_DESCRIPTOR, PLOOP_IMAGE
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import Chain, FileSource, Layer
+from millpond.model.operation import Way
 from millpond.model.server import Disk
 from millpond.model.template import Template
 from millpond.system import files, qcow2, qemu_img

@@ -10,6 +10,7 @@ from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.image import Image
 from millpond.model.layer import VolumeSource
 from millpond.model.names import ImageId, ServerId, extracted_name, grown_name
+from millpond.model.operation import DeleteDetails, Operation, OverlayDetails
 
 SCHEMA = 1
 """Version of the record's layout; a newer one than ours is refused, never guessed at."""
@@ -133,17 +134,6 @@ class Hardware:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
-    """The operation under way and its step, written before the step is taken."""
-
-    verb: str
-    step: str
-    started: str
-    details: Mapping[str, str] = field(default_factory=dict)
-    """What the verb was asked for, where the record does not say it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     id: ServerId
     name: str
@@ -162,10 +152,10 @@ class Server:
     @property
     def overlay(self) -> VolumeSource | None:
         """What a snapshot, under way or interrupted, puts above the root disk."""
-        details = self.operation.details if self.operation else {}
-        if "volume" not in details:
-            return None
-        return VolumeSource(pool=details["pool"], volume=details["volume"])
+        match self.operation and self.operation.details:
+            case OverlayDetails(overlay=found) | DeleteDetails(overlay=found):
+                return found
+        return None
 
     def disk(self, role: str = "disk") -> Disk | None:
         return next((each for each in self.disks if each.role == role), None)

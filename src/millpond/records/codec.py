@@ -1,11 +1,12 @@
 """Values to JSON and back, strictly."""
 
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from millpond.errors import DamagedRecord, NewerRecord
+from millpond.model.operation import Details, OtherDetails
 
 T = TypeVar("T")
 
@@ -16,6 +17,11 @@ class _Versioned(msgspec.Struct):
 
 def encode(value: object) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value, enc_hook=_plain), indent=1) + b"\n"
+
+
+def plain(value: object) -> Any:
+    """As what JSON knows: dictionaries, lists, strings, numbers."""
+    return msgspec.to_builtins(value, enc_hook=_plain)
 
 
 def decode(content: bytes, kind: type[T], path: Path, schema: int) -> T:
@@ -35,7 +41,9 @@ def _plain(value: object) -> str:
     raise NotImplementedError  # msgspec's word for it
 
 
-def _made(kind: type, value: object) -> Path:
+def _made(kind: type, value: object) -> object:
     if kind is Path:
         return Path(str(value))
+    if kind is Details:  # of which verb they are is not known here
+        return OtherDetails(entries=msgspec.convert(value, dict[str, str]))
     raise NotImplementedError

@@ -9,7 +9,7 @@ from pathlib import Path
 from millpond.errors import DamagedRecord, FileNotReadable, StateNotWritable, UnreadableRecord
 from millpond.model.names import ServerId
 from millpond.model.server import SCHEMA, Server
-from millpond.records import codec
+from millpond.records import codec, server_codec
 from millpond.system import files
 from millpond.system.locks import Locks
 
@@ -37,9 +37,8 @@ class FileRecords:
         if not self._owner_file.exists():
             with self._locks.hold("owner"):
                 if not self._owner_file.exists():
-                    self._write(
-                        self._owner_file, Owner(id=str(uuid.uuid4()), machine=_machine_id())
-                    )
+                    made = Owner(id=str(uuid.uuid4()), machine=_machine_id())
+                    self._write(self._owner_file, codec.encode(made))
         found = codec.decode(self._owner_file.read_bytes(), Owner, self._owner_file, SCHEMA)
         if found.machine and found.machine != (_machine_id() or found.machine):
             raise DamagedRecord(
@@ -78,7 +77,7 @@ class FileRecords:
         return any(each.name == name for each in self.all())
 
     def put(self, server: Server) -> None:
-        self._write(self._path(server.id), server)
+        self._write(self._path(server.id), server_codec.encode(server))
 
     def remove(self, id: ServerId) -> None:
         with self._writing(self._directory):
@@ -110,12 +109,12 @@ class FileRecords:
             raise FileNotReadable(path, error.strerror or str(error)) from error
 
     def _read(self, path: Path) -> Server:
-        return codec.decode(path.read_bytes(), Server, path, SCHEMA)
+        return server_codec.decode(path.read_bytes(), path)
 
-    def _write(self, path: Path, value: object) -> None:
+    def _write(self, path: Path, content: bytes) -> None:
         with self._writing(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
-            files.write_atomically(path, codec.encode(value))
+            files.write_atomically(path, content)
 
     @contextmanager
     def _writing(self, path: Path) -> Iterator[None]:

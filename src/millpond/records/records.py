@@ -1,6 +1,6 @@
 """Where the one authoritative record of each server is kept (B50)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -8,7 +8,8 @@ from typing import Protocol
 
 from millpond.errors import NoSpace, UnreadableRecord
 from millpond.model.names import ServerId
-from millpond.model.server import Operation, Server
+from millpond.model.operation import Details, Operation
+from millpond.model.server import Server
 
 
 class Records(Protocol):
@@ -56,16 +57,12 @@ class ServerJournal:
     """The operation under way, in the server's own record."""
 
     def __init__(
-        self,
-        records: Records,
-        details: Mapping[str, str] | None = None,
-        *,
-        insists: bool = True,
+        self, records: Records, details: Details | None = None, *, insists: bool = True
     ) -> None:
         """``insists`` is off for a verb that may go on when a step cannot be written down for
         lack of space, because it makes some and can be repeated from the start."""
         self._records = records
-        self._details = dict(details or {})
+        self._details = details
         self._insists = insists
 
     def enter(self, state: Server, verb: str, step: str) -> Server:

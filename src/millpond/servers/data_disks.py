@@ -1,13 +1,13 @@
 """Disks that come to a server and leave it, also while it runs."""
 
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
 from millpond.disks.backend import DiskWanted
 from millpond.errors import BadOption, GuestHoldsOn, Interrupted, Unsupported, VolumeExists
 from millpond.libvirt.domains import DETACH_PATIENCE, ON
+from millpond.model.operation import DiskDetails
 from millpond.model.server import Content, Disk, Server
 from millpond.model.sizes import format_size, whole_sectors
 from millpond.records import journal
@@ -32,7 +32,7 @@ def add(host: Host, server: Server, size: int) -> Disk:
         disk = _planned(host, current, size)
         if host.storage_of(disk).exists(disk):  # no record names it: it is somebody's
             raise VolumeExists(disk.pool, disk.volume)
-        details = {"role": disk.role}
+        details = DiskDetails(role=disk.role)
         larger = replace(current, disks=(*current.disks, disk))
         notes = ServerJournal(host.records, details)
         made = journal.run(adding(host, details), larger, notes, host.watch)
@@ -47,7 +47,7 @@ def remove(host: Host, server: Server, role: str) -> None:
         if disk_of(current, role).content is not Content.DATA:
             reason = "it came with the server and goes with it"
             raise Unsupported(f"removing {role}", reason, "only data disks come and go")
-        details = {"role": role}
+        details = DiskDetails(role=role)
         verb, notes = removing(host, details), ServerJournal(host.records, details)
         if (left := current.operation) is None:
             journal.run(verb, current, notes, host.watch)
@@ -58,7 +58,7 @@ def remove(host: Host, server: Server, role: str) -> None:
     LOG.info("removed %s from server %s", role, server.name)
 
 
-def adding(host: Host, details: Mapping[str, str]) -> Verb[Server]:
+def adding(host: Host, details: DiskDetails) -> Verb[Server]:
     """What its process left goes forward: the guest may have the disk, and write to it."""
     steps = (
         Step("claim", deed(partial(spawn.claim, host)), partial(_unclaim, host, details)),
@@ -75,7 +75,7 @@ def adding(host: Host, details: Mapping[str, str]) -> Verb[Server]:
     )
 
 
-def removing(host: Host, details: Mapping[str, str]) -> Verb[Server]:
+def removing(host: Host, details: DiskDetails) -> Verb[Server]:
     """The disk leaves the record last: until then it is known what is to be removed."""
     steps = (
         Step(
@@ -96,11 +96,11 @@ def removing(host: Host, details: Mapping[str, str]) -> Verb[Server]:
     )
 
 
-def _claim_without(host: Host, details: Mapping[str, str], server: Server) -> None:
+def _claim_without(host: Host, details: DiskDetails, server: Server) -> None:
     spawn.claim(host, _without(details, server))
 
 
-def _unclaim(host: Host, details: Mapping[str, str], server: Server) -> None:
+def _unclaim(host: Host, details: DiskDetails, server: Server) -> None:
     with spawn.whatever_placement_says(server):
         _claim_without(host, details, server)
 
@@ -126,19 +126,19 @@ def _targets(host: Host, server: Server) -> set[str]:
     return given | {disk.target for disk in server.disks}
 
 
-def _make(host: Host, details: Mapping[str, str], server: Server) -> Server:
-    disk = disk_of(server, details["role"])
+def _make(host: Host, details: DiskDetails, server: Server) -> Server:
+    disk = disk_of(server, details.role)
     made = host.storage_of(disk).create(disk, None)
     return replace(server, disks=tuple(made if each is disk else each for each in server.disks))
 
 
-def _delete(host: Host, details: Mapping[str, str], server: Server) -> None:
-    disk = disk_of(server, details["role"])
+def _delete(host: Host, details: DiskDetails, server: Server) -> None:
+    disk = disk_of(server, details.role)
     host.storage_of(disk).delete(disk)
 
 
-def _attach(host: Host, details: Mapping[str, str], server: Server) -> None:
-    disk = disk_of(server, details["role"])
+def _attach(host: Host, details: DiskDetails, server: Server) -> None:
+    disk = disk_of(server, details.role)
     if host.domains.state(server.id) in ON:
         chain = host.storage_of(disk).chain(disk)
         host.domains.attach(server.id, disk_xml(server, disk, chain))
@@ -147,17 +147,17 @@ def _attach(host: Host, details: Mapping[str, str], server: Server) -> None:
         spawn.define(host, server)
 
 
-def _attach_again(host: Host, details: Mapping[str, str], server: Server) -> None:
+def _attach_again(host: Host, details: DiskDetails, server: Server) -> None:
     """Once it was asked, a guest may let the disk go however late, and nothing can stop it: as
     long as it has not, the removal stays recorded."""
-    disk, running = disk_of(server, details["role"]), host.domains.description(server.id)
+    disk, running = disk_of(server, details.role), host.domains.description(server.id)
     if running and running.id is not None and running.disk(disk.target):
         raise GuestHoldsOn(disk.target, DETACH_PATIENCE)
     _attach(host, details, server)
 
 
-def _detach(host: Host, details: Mapping[str, str], server: Server) -> None:
-    disk = disk_of(server, details["role"])
+def _detach(host: Host, details: DiskDetails, server: Server) -> None:
+    disk = disk_of(server, details.role)
     remaining = _without(details, server)
     if host.domains.state(server.id) in ON:
         chain = host.storage_of(disk).chain(disk)
@@ -167,6 +167,6 @@ def _detach(host: Host, details: Mapping[str, str], server: Server) -> None:
         spawn.define(host, remaining)
 
 
-def _without(details: Mapping[str, str], server: Server) -> Server:
-    kept = tuple(disk for disk in server.disks if disk.role != details["role"])
+def _without(details: DiskDetails, server: Server) -> Server:
+    kept = tuple(disk for disk in server.disks if disk.role != details.role)
     return replace(server, disks=kept)

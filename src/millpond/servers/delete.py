@@ -1,11 +1,12 @@
 """Delete a server: begun, it only goes forward."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 
 from millpond.errors import HostProblem, PoolNotFound, ToolFailed
+from millpond.model.operation import DeleteDetails
 from millpond.model.server import Server
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed, nothing
@@ -17,8 +18,6 @@ LOG = logging.getLogger(__name__)
 
 Act = Callable[[Host, Server], None]
 
-FORCE = "force"
-"""Among an operation's details: what cannot be reached is left."""
 UNREACHABLE = (PoolNotFound, HostProblem, ToolFailed)
 
 
@@ -31,16 +30,10 @@ def delete(host: Host, server: Server, *, force: bool = False) -> None:
             return
         if not force:
             _look_at_the_disks(host, current)
-        details = {**_left(current), **({FORCE: "yes"} if force else {})}
+        details = DeleteDetails(force=force, overlay=current.overlay)
         notes = ServerJournal(host.records, details, insists=False)
         journal.run(deletion(host, details), current, notes, host.watch)
     LOG.info("deleted server %s (%s)", server.name, server.id)
-
-
-def _left(server: Server) -> Mapping[str, str]:
-    """What the operation that was interrupted has to say of things beside the disks."""
-    found = server.operation.details if server.operation else {}
-    return {key: value for key, value in found.items() if key != FORCE}
 
 
 def _look_at_the_disks(host: Host, server: Server) -> None:
@@ -51,20 +44,19 @@ def _look_at_the_disks(host: Host, server: Server) -> None:
         host.pools.named(server.overlay.pool)
 
 
-def _delete_disks(details: Mapping[str, str], host: Host, server: Server) -> None:
-    """With what an interrupted operation left beside them: its details were passed on to us."""
-    force = FORCE in details
+def _delete_disks(details: DeleteDetails, host: Host, server: Server) -> None:
+    """With what an interrupted snapshot left above them."""
     for disk in server.disks:
-        with _leaving(disk.place, force=force):
+        with _leaving(disk.place, force=details.force):
             freezing.forget(host, disk)
             host.storage_of(disk).delete(disk)
-    if overlay := server.overlay:
-        with _leaving(f"{overlay.pool}/{overlay.volume}", force=force):
+    if overlay := details.overlay:
+        with _leaving(f"{overlay.pool}/{overlay.volume}", force=details.force):
             freezing.forget_overlay(host, overlay)
 
 
-def _release(details: Mapping[str, str], host: Host, server: Server) -> None:
-    with spawn.whatever_placement_says(server) if FORCE in details else nullcontext():
+def _release(details: DeleteDetails, host: Host, server: Server) -> None:
+    with spawn.whatever_placement_says(server) if details.force else nullcontext():
         spawn.release(host, server)
 
 
@@ -78,7 +70,7 @@ def _leaving(what: str, *, force: bool) -> Iterator[None]:
         LOG.warning("%s stays behind: %s", what, error)
 
 
-def deletion(host: Host, details: Mapping[str, str]) -> Verb[Server]:
+def deletion(host: Host, details: DeleteDetails) -> Verb[Server]:
     def step(name: str, act: Act) -> Step[Server]:
         return Step(name, deed(partial(act, host)))
 

@@ -15,7 +15,7 @@ from millpond.model.layer import (
     VolumeSource,
 )
 from millpond.model.server import Content, Disk, Firmware, Network, NetworkKind, Server, VirtType
-from millpond.records import codec
+from millpond.records import server_codec
 from millpond.xml.domain import (
     BackingStoreXml,
     ControllerXml,
@@ -77,7 +77,7 @@ def record_xml(server: Server, owner: str) -> RecordXml:
     """The copy of the record in the domain: for people, and to rebuild a lost state directory.
     The operation under way is the state directory's business, unless the domain is not as the
     record says as long as it lasts."""
-    return RecordXml(owner=owner, record=codec.encode(server).decode())
+    return RecordXml(owner=owner, record=server_codec.encode(server).decode())
 
 
 def disk_xml(server: Server, disk: Disk, chain: Chain) -> DiskXml:

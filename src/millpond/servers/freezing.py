@@ -1,7 +1,7 @@
 """How a server's disk is held at one moment while the server goes on."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,12 @@ from millpond.libvirt.pool import Pool
 from millpond.model.formats import DiskFormat
 from millpond.model.layer import FileSource, Layer, VolumeSource
 from millpond.model.names import overlay_name, volume_name
+from millpond.model.operation import (
+    NativeSnapshotDetails,
+    NotRunningDetails,
+    OverlayDetails,
+    SnapshotDetails,
+)
 from millpond.model.server import Disk, Server
 from millpond.model.volume import VolumeSpec
 from millpond.records.records import settled
@@ -37,14 +43,9 @@ from millpond.system import files
 from millpond.xml.domain import BackingStoreXml, DiskXml, DomainXml, SourceXml
 
 ROOT = "disk"
-STILL = "still"
-MERGING = "merging"
-"""In the details: the domain that runs was started to merge, and its guest does nothing."""
 _POLL = 0.1
 _STALLED = 60
 """Seconds in which what is to be written back has not become less: the guest writes as fast."""
-
-Details = Mapping[str, str]
 
 
 class Freezing(Protocol):
@@ -65,27 +66,31 @@ class Freezing(Protocol):
     def tidy(self, server: Server) -> None: ...
 
 
-def details_of(host: Host, server: Server) -> Details | None:
+def details_of(host: Host, server: Server) -> SnapshotDetails | None:
     """How the disk is to be frozen, for the journal; None if nobody writes to it anyway, and
     nothing is left of an extraction that was interrupted."""
     disk = disk_of(server, ROOT)
     storage = host.storage_of(disk)
     storage.exists(disk)  # a pool that cannot be used is an error before anything is begun
     if isinstance(storage, FreezesItself):
-        return {}
+        return NativeSnapshotDetails()
     state = host.domains.state(server.id)
     if state not in ON:
-        return {STILL: "yes"} if storage.extracts_beside(disk) else None
+        return NotRunningDetails() if storage.extracts_beside(disk) else None
     pool, volume = host.pools.for_role(ROOT), overlay_name(volume_name(server.id, ROOT))
     if pool.find(volume):  # somebody else's, and not to be removed with what is undone
         raise VolumeExists(pool.name, volume)
-    return {"pool": pool.name, "volume": volume, "state": state or ""}
+    overlay = VolumeSource(pool=pool.name, volume=volume)
+    return OverlayDetails(overlay=overlay, state=state or "")
 
 
-def freezing(host: Host, details: Details) -> Freezing:
-    if STILL in details:
-        return ByNobody()
-    return ByOverlay(host, details) if "volume" in details else ByItsPool(host)
+def freezing(host: Host, details: SnapshotDetails) -> Freezing:
+    match details:
+        case OverlayDetails():
+            return ByOverlay(host, details)
+        case NotRunningDetails():
+            return ByNobody()
+    return ByItsPool(host)
 
 
 def forget(host: Host, disk: Disk) -> None:
@@ -139,12 +144,10 @@ class ByOverlay:
     """The server goes on in an overlay, which is written into the disk afterwards. The overlay's
     header names no backing file: what lies below it is said by the domain, and by us."""
 
-    def __init__(self, host: Host, details: Details, stalled: float = _STALLED) -> None:
+    def __init__(self, host: Host, details: OverlayDetails, stalled: float = _STALLED) -> None:
         self._host = host
-        self._pool = details["pool"]
-        self._volume = details["volume"]
-        self._ran = details["state"] == "running"
-        self._merging = MERGING in details
+        self._details = details
+        self._volume = details.overlay.volume
         self._stalled = stalled
 
     def prepare(self, server: Server) -> None:
@@ -177,7 +180,7 @@ class ByOverlay:
         try:
             self.thaw(server)
         finally:
-            if self._ran and not self._merging:
+            if self._details.state == "running" and not self._details.merging:
                 self._host.domains.wake(server.id)
 
     def tidy(self, server: Server) -> None:
@@ -225,7 +228,7 @@ class ByOverlay:
                 self._pivot(server, top)
             else:
                 waiting.look(self._host.block_jobs.remaining(server.id, top.target), top.target)
-        if self._merging and self._host.domains.state(server.id) == "paused":
+        if self._details.merging and self._host.domains.state(server.id) == "paused":
             self._host.domains.power_off(server.id)
 
     def _standing(self, server: Server) -> tuple[bool, DiskXml] | None:
@@ -262,10 +265,9 @@ class ByOverlay:
             spawn.define(self._host, server)
 
     def _note_merging(self, server: Server) -> None:
-        self._merging = True
+        self._details = replace(self._details, merging=True)
         if server.operation:
-            details = {**server.operation.details, MERGING: "yes"}
-            noted = replace(server, operation=replace(server.operation, details=details))
+            noted = replace(server, operation=replace(server.operation, details=self._details))
             self._host.records.put(noted)
 
     def _described(self, server: Server, *, defined: bool = False) -> DomainXml:
@@ -277,7 +279,7 @@ class ByOverlay:
         self._host.domains.mark(server.id, record_xml(server, self._host.records.owner))
 
     def _volumes(self) -> Pool:
-        return self._host.pools.named(self._pool)
+        return self._host.pools.named(self._details.overlay.pool)
 
 
 class _Waiting:

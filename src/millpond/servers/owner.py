@@ -6,8 +6,8 @@ from pathlib import Path
 
 from millpond.errors import ForeignOwner
 from millpond.libvirt.domains import MarkedDomain
-from millpond.model.server import SCHEMA, Server
-from millpond.records import codec
+from millpond.model.server import Server
+from millpond.records import server_codec
 from millpond.servers.domain_xml import record_xml
 from millpond.servers.host import Host
 
@@ -50,4 +50,4 @@ def _unknown(host: Host) -> list[MarkedDomain]:
 
 def _server(domain: MarkedDomain) -> Server:
     where = Path(f"metadata of domain {domain.name}")
-    return codec.decode(domain.record.record.encode(), Server, where, SCHEMA)
+    return server_codec.decode(domain.record.record.encode(), where)

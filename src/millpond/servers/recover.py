@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from millpond.errors import UnknownOperation
 from millpond.model.server import Server
@@ -13,9 +14,7 @@ from millpond.servers.host import Host
 
 LOG = logging.getLogger(__name__)
 
-Details = Mapping[str, str]
-
-VERBS: Mapping[str, Callable[[Host, Details], Verb[Server]]] = {
+VERBS: Mapping[str, Callable[[Host, Any], Verb[Server]]] = {
     "create": lambda host, _: spawn.creation(host),
     "delete": delete.deletion,
     "start": lambda host, _: power.starting(host),
@@ -25,6 +24,7 @@ VERBS: Mapping[str, Callable[[Host, Details], Verb[Server]]] = {
     "disk remove": data_disks.removing,
     "snapshot": snapshot.snapshotting,
 }
+"""Each takes the details that are read for a verb of its name."""
 
 
 def recover(host: Host, server: Server) -> str:

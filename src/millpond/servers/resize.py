@@ -1,13 +1,13 @@
 """Make a server's disk larger, while it is off or while it runs; never smaller."""
 
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from millpond.disks.growth import Growth, Way
+from millpond.disks.growth import Growth
 from millpond.errors import DiskNotFound, Unsupported
 from millpond.libvirt.domains import ON
+from millpond.model.operation import GrowDetails, Way
 from millpond.model.server import Content, Disk, Server
 from millpond.model.sizes import format_size, whole_sectors
 from millpond.records import journal
@@ -31,16 +31,16 @@ def grow(host: Host, server: Server, role: str, size: int) -> Server:
         disk = disk_of(current, role)
         _refuse(disk, size)
         _refuse_running(host, current, disk, way)
-        details = {"role": role, "size": str(size), "way": way.value}
+        details = GrowDetails(role=role, size=size, way=way)
         notes = ServerJournal(host.records, details)
         grown = journal.run(growing(host, details), current, notes, host.watch)
     LOG.info("grew %s of server %s to %s", role, server.name, format_size(size))
     return grown
 
 
-def growing(host: Host, details: Mapping[str, str]) -> Verb[Server]:
+def growing(host: Host, details: GrowDetails) -> Verb[Server]:
     """Begun, it goes forward: a disk that has grown cannot be made small again."""
-    stays = None if _way(details).only_forward else partial(_refuse_grown, host, details)
+    stays = None if details.way.only_forward else partial(_refuse_grown, host, details)
     steps = (
         Step("claim", deed(partial(_claim, host, details)), partial(_unclaim, host)),
         Step("copy", deed(partial(_copy, host, details)), partial(_forget, host, details)),
@@ -87,18 +87,14 @@ def _refuse_running(host: Host, server: Server, disk: Disk, way: Way) -> None:
         )
 
 
-def _way(details: Mapping[str, str]) -> Way:
-    return Way(details.get("way", Way.RESIZED))
+def _growth(host: Host, details: GrowDetails, server: Server) -> Growth:
+    disk = disk_of(server, details.role)
+    return host.storage_of(disk).growth(disk, details.way)
 
 
-def _growth(host: Host, details: Mapping[str, str], server: Server) -> Growth:
-    disk = disk_of(server, details["role"])
-    return host.storage_of(disk).growth(disk, _way(details))
-
-
-def _claim(host: Host, details: Mapping[str, str], server: Server) -> None:
-    disk = disk_of(server, details["role"])
-    spawn.claim(host, _with_size(server, disk, max(disk.size, int(details["size"]))))
+def _claim(host: Host, details: GrowDetails, server: Server) -> None:
+    disk = disk_of(server, details.role)
+    spawn.claim(host, _with_size(server, disk, max(disk.size, details.size)))
 
 
 def _unclaim(host: Host, server: Server) -> None:
@@ -106,40 +102,40 @@ def _unclaim(host: Host, server: Server) -> None:
         spawn.claim(host, server)
 
 
-def _copy(host: Host, details: Mapping[str, str], server: Server) -> None:
+def _copy(host: Host, details: GrowDetails, server: Server) -> None:
     """Only for a disk that cannot grow where it is. Asked again whether the server runs: who
     resumes comes later, and somebody may have started its domain."""
-    _refuse_running(host, server, disk_of(server, details["role"]), _way(details))
-    _growth(host, details, server).begin(int(details["size"]))
+    _refuse_running(host, server, disk_of(server, details.role), details.way)
+    _growth(host, details, server).begin(details.size)
 
 
-def _forget(host: Host, details: Mapping[str, str], server: Server) -> None:
+def _forget(host: Host, details: GrowDetails, server: Server) -> None:
     _growth(host, details, server).abandon()
 
 
-def _refuse_grown(host: Host, details: Mapping[str, str], server: Server) -> None:
+def _refuse_grown(host: Host, details: GrowDetails, server: Server) -> None:
     """As an undo: one that has grown already is finished by whoever comes next."""
-    growth, size = _growth(host, details, server), int(details["size"])
-    grown = disk_of(_with_true_size(host, server, details["role"], growth), details["role"])
+    growth, size = _growth(host, details, server), details.size
+    grown = disk_of(_with_true_size(host, server, details.role, growth), details.role)
     if grown.size >= size:
         what = f"making {grown.role} smaller than {format_size(size)}"
         raise Unsupported(what, "it has grown already", "'millpond doctor --mend' finishes it")
 
 
-def _extend(host: Host, details: Mapping[str, str], server: Server) -> Server:
+def _extend(host: Host, details: GrowDetails, server: Server) -> Server:
     """What lies below. Of a running server only what QEMU does not grow itself."""
-    disk, way = disk_of(server, details["role"]), _way(details)
+    disk, way = disk_of(server, details.role), details.way
     _refuse_running(host, server, disk, way)
     if way is Way.RESIZED and host.domains.state(server.id) in ON:
         return server
-    return _with_size(server, disk, _growth(host, details, server).finish(int(details["size"])))
+    return _with_size(server, disk, _growth(host, details, server).finish(details.size))
 
 
-def _tell(host: Host, details: Mapping[str, str], server: Server) -> Server:
+def _tell(host: Host, details: GrowDetails, server: Server) -> Server:
     """A step of its own: once the guest knows, nothing is wiped behind the old end any more. One
     that went off in the meantime is not told, and its disk is grown like any other."""
-    disk, way = disk_of(server, details["role"]), _way(details)
-    size = max(disk.size, int(details["size"]))
+    disk, way = disk_of(server, details.role), details.way
+    size = max(disk.size, details.size)
     if host.domains.state(server.id) not in ON:
         if disk.size == size or way is not Way.RESIZED:
             return server

@@ -11,11 +11,12 @@ from millpond.images.intake import Intake
 from millpond.images.receive import Received, examine
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
+from millpond.model.operation import SnapshotDetails
 from millpond.model.server import Server
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed, nothing
 from millpond.records.records import ServerJournal, settled
-from millpond.servers.freezing import ROOT, Details, details_of, freezing
+from millpond.servers.freezing import ROOT, details_of, freezing
 from millpond.servers.host import Host
 from millpond.servers.power import unoccupied
 from millpond.servers.resize import disk_of
@@ -60,7 +61,7 @@ def extract(host: Host, server: Server, request: SnapshotRequest, target: Path) 
 
 
 def snapshotting(
-    host: Host, details: Details, extract: Callable[[Server], None] = nothing
+    host: Host, details: SnapshotDetails, extract: Callable[[Server], None] = nothing
 ) -> Verb[Server]:
     """All of it comes before the image is inspected and enters the catalogue: the disk is frozen
     for as long as it is copied and no longer, and what is undone leaves no image."""

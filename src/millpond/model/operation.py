@@ -1,0 +1,102 @@
+"""The operation under way on a server, and the details that its verb keeps in the journal."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from millpond.model.layer import VolumeSource
+
+
+class Details:
+    """What a verb was asked for, where the server's record does not say it. The operation's verb
+    decides which of these it is."""
+
+    __slots__ = ()
+
+
+class Way(StrEnum):
+    """How a disk grows. Decided once: whoever resumes the operation continues in this way."""
+
+    RESIZED = "resized"
+    """In place by libvirt; of a server that runs, by QEMU alone."""
+    EXTENDED = "extended"
+    """In place, before a running server can be told."""
+    REWRITTEN = "rewritten"
+    """Copied into a larger file, which then takes its place."""
+    REMADE = "remade"
+    """Copied to another volume, deleted, and made larger from there."""
+
+    @property
+    def only_off(self) -> bool:
+        return self in (Way.REWRITTEN, Way.REMADE)
+
+    @property
+    def only_forward(self) -> bool:
+        """Begun, it is finished: there may be nothing left of the disk but its copy."""
+        return self is Way.REMADE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowDetails(Details):
+    role: str
+    size: int
+    way: Way
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskDetails(Details):
+    """Of ``disk add`` and ``disk remove``."""
+
+    role: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteDetails(Details):
+    force: bool = False
+    """What cannot be reached is left."""
+    overlay: VolumeSource | None = None
+    """What a snapshot that was interrupted before has put above the root disk."""
+
+
+class SnapshotDetails(Details):
+    """How the disk is kept as it is while it is copied."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotRunningDetails(SnapshotDetails):
+    """The server is off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeSnapshotDetails(SnapshotDetails):
+    """The pool takes the snapshot itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverlayDetails(SnapshotDetails):
+    """The server writes to an overlay meanwhile."""
+
+    overlay: VolumeSource
+    state: str
+    """Of the domain, when the snapshot began."""
+    merging: bool = False
+    """The domain that runs was started to merge, and its guest does nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherDetails(Details):
+    """Of a verb that this version does not know: kept as they were found."""
+
+    entries: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """The operation under way and its step, written before the step is taken."""
+
+    verb: str
+    step: str
+    started: str
+    details: Details | None = None

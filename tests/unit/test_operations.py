@@ -1,0 +1,390 @@
+"""The operation in a server's record: typed in memory, the same JSON as ever on disk."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from millpond.errors import DamagedRecord, NewerRecord
+from millpond.model.layer import VolumeSource
+from millpond.model.operation import (
+    DeleteDetails,
+    DiskDetails,
+    GrowDetails,
+    NativeSnapshotDetails,
+    NotRunningDetails,
+    Operation,
+    OtherDetails,
+    OverlayDetails,
+    Way,
+)
+from millpond.records import server_codec
+from millpond.servers.recover import VERBS
+
+WHERE = Path("/state/servers/a8af1e4b.json")
+
+RECORD = """{
+ "id": "a8af1e4b-1765-49c5-b3e4-703775977dff",
+ "name": "web",
+ "host": "local",
+ "image": {
+  "id": "c9a3b0de-6a54-4d1e-8d9e-1f2a3b4c5d6e",
+  "name": "debian",
+  "format": "raw"
+ },
+ "flavor": {
+  "name": "",
+  "vcpus": 1,
+  "memory": 536870912,
+  "disk": 4194304,
+  "ephemeral": 0,
+  "swap": 0,
+  "extra_specs": {}
+ },
+ "hardware": {
+  "virt_type": "qemu",
+  "firmware": "bios",
+  "machine": "",
+  "disk_bus": "virtio",
+  "vif_model": "virtio"
+ },
+ "networks": [],
+ "disks": [
+  {
+   "role": "disk",
+   "backend": "raw",
+   "pool": "disks",
+   "volume": "a8af1e4b-1765-49c5-b3e4-703775977dff_disk",
+   "format": "raw",
+   "size": 4194304,
+   "target": "vda",
+   "content": "image",
+   "template": {
+    "pool": "base",
+    "volume": "873dd608e65e98780e18665cce0f67056f1f3c48",
+    "format": "raw"
+   },
+   "overlay": false,
+   "path": "",
+   "bus": ""
+  }
+ ],
+ "boot": null,
+ "operation": OPERATION,
+ "created": "2026-11-16T06:25:06+00:00",
+ "schema": 1
+}
+"""
+"""As it was written before the details had types. Only the operation differs."""
+
+OVERLAY = VolumeSource(pool="disks", volume="a8af1e4b-1765-49c5-b3e4-703775977dff_disk.snapshot")
+
+WRITTEN = {
+    "create": (
+        """{
+  "verb": "create",
+  "step": "claim",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {}
+ }""",
+        None,
+    ),
+    "start": (
+        """{
+  "verb": "start",
+  "step": "domain",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {}
+ }""",
+        None,
+    ),
+    "reboot": (
+        """{
+  "verb": "reboot",
+  "step": "stop",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {}
+ }""",
+        None,
+    ),
+    "delete": (
+        """{
+  "verb": "delete",
+  "step": "stop",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {}
+ }""",
+        DeleteDetails(),
+    ),
+    "delete by force": (
+        """{
+  "verb": "delete",
+  "step": "stop",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "force": "yes"
+  }
+ }""",
+        DeleteDetails(force=True),
+    ),
+    "grow": (
+        """{
+  "verb": "grow",
+  "step": "claim",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "role": "disk",
+   "size": "8388608",
+   "way": "resized"
+  }
+ }""",
+        GrowDetails(role="disk", size=8388608, way=Way.RESIZED),
+    ),
+    "grow by copy": (
+        """{
+  "verb": "grow",
+  "step": "claim",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "role": "disk",
+   "size": "8388608",
+   "way": "remade"
+  }
+ }""",
+        GrowDetails(role="disk", size=8388608, way=Way.REMADE),
+    ),
+    "grow of a logical volume": (
+        """{
+  "verb": "grow",
+  "step": "claim",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "role": "disk",
+   "size": "8388608",
+   "way": "extended"
+  }
+ }""",
+        GrowDetails(role="disk", size=8388608, way=Way.EXTENDED),
+    ),
+    "grow of a ploop disk": (
+        """{
+  "verb": "grow",
+  "step": "claim",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "role": "disk",
+   "size": "8388608",
+   "way": "rewritten"
+  }
+ }""",
+        GrowDetails(role="disk", size=8388608, way=Way.REWRITTEN),
+    ),
+    "disk add": (
+        """{
+  "verb": "disk add",
+  "step": "claim",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "role": "disk.data0"
+  }
+ }""",
+        DiskDetails(role="disk.data0"),
+    ),
+    "disk remove": (
+        """{
+  "verb": "disk remove",
+  "step": "detach",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "role": "disk.data0"
+  }
+ }""",
+        DiskDetails(role="disk.data0"),
+    ),
+    "snapshot of a running server": (
+        """{
+  "verb": "snapshot",
+  "step": "overlay",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "pool": "disks",
+   "volume": "a8af1e4b-1765-49c5-b3e4-703775977dff_disk.snapshot",
+   "state": "running"
+  }
+ }""",
+        OverlayDetails(overlay=OVERLAY, state="running"),
+    ),
+    "snapshot that is merged by a paused guest": (
+        """{
+  "verb": "snapshot",
+  "step": "thaw",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "pool": "disks",
+   "volume": "a8af1e4b-1765-49c5-b3e4-703775977dff_disk.snapshot",
+   "state": "running",
+   "merging": "yes"
+  }
+ }""",
+        OverlayDetails(overlay=OVERLAY, state="running", merging=True),
+    ),
+    "snapshot by the pool": (
+        """{
+  "verb": "snapshot",
+  "step": "overlay",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {}
+ }""",
+        NativeSnapshotDetails(),
+    ),
+    "snapshot of a server that is off": (
+        """{
+  "verb": "snapshot",
+  "step": "extract",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "still": "yes"
+  }
+ }""",
+        NotRunningDetails(),
+    ),
+    "a verb that is not known": (
+        """{
+  "verb": "rebuild",
+  "step": "image",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "image": "another"
+  }
+ }""",
+        OtherDetails(entries={"image": "another"}),
+    ),
+}
+"""By what was interrupted: what the record said, and what it means."""
+
+DELETED = """{
+  "verb": "delete",
+  "step": "stop",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": %s
+ }"""
+
+ONLY_READ = {
+    "delete over a snapshot": (
+        DELETED
+        % """{
+   "pool": "disks",
+   "volume": "a8af1e4b-1765-49c5-b3e4-703775977dff_disk.snapshot",
+   "state": "running"
+  }""",
+        DeleteDetails(overlay=OVERLAY),
+    ),
+    "delete over a snapshot by force": (
+        DELETED
+        % """{
+   "pool": "disks",
+   "volume": "a8af1e4b-1765-49c5-b3e4-703775977dff_disk.snapshot",
+   "state": "running",
+   "force": "yes"
+  }""",
+        DeleteDetails(force=True, overlay=OVERLAY),
+    ),
+    "delete over a grow": (
+        DELETED
+        % """{
+   "role": "disk",
+   "size": "8388608",
+   "way": "remade"
+  }""",
+        DeleteDetails(),
+    ),
+    "delete over a grow by force": (
+        DELETED
+        % """{
+   "role": "disk",
+   "size": "8388608",
+   "way": "resized",
+   "force": "yes"
+  }""",
+        DeleteDetails(force=True),
+    ),
+    "grow from before there were several ways": (
+        """{
+  "verb": "grow",
+  "step": "extend",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "role": "disk",
+   "size": "8388608"
+  }
+ }""",
+        GrowDetails(role="disk", size=8388608, way=Way.RESIZED),
+    ),
+}
+"""Deleting wrote down all that the operation before it had to say, and not only the overlay."""
+
+
+def record(operation: str) -> bytes:
+    return RECORD.replace("OPERATION", operation).encode()
+
+
+def test_every_verb_is_here():
+    verbs = {json.loads(written)["verb"] for written, _ in WRITTEN.values()}
+    assert verbs == {*VERBS, "rebuild"}
+
+
+@pytest.mark.parametrize("name", WRITTEN | ONLY_READ)
+def test_what_was_written_before_is_read(name):
+    written, details = (WRITTEN | ONLY_READ)[name]
+    found = server_codec.decode(record(written), WHERE).operation
+    said = json.loads(written)
+    assert found == Operation(
+        verb=said["verb"], step=said["step"], started=said["started"], details=details
+    )
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_it_is_written_as_before(name):
+    """So an older version reads it, too."""
+    before = record(WRITTEN[name][0])
+    assert server_codec.encode(server_codec.decode(before, WHERE)) == before
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_deleting_writes_what_an_older_version_looks_for(force):
+    details = DeleteDetails(force=force, overlay=OVERLAY)
+    operation = Operation(verb="delete", step="stop", started="now", details=details)
+    server = server_codec.decode(record("null"), WHERE)
+    written = server_codec.plain(replace(server, operation=operation))["operation"]["details"]
+    forced = {"force": "yes"} if force else {}
+    assert written == {"pool": OVERLAY.pool, "volume": OVERLAY.volume} | forced
+
+
+@pytest.mark.parametrize("name", WRITTEN | ONLY_READ)
+def test_the_overlay_of_a_snapshot_is_known(name):
+    written, _ = (WRITTEN | ONLY_READ)[name]
+    found = server_codec.decode(record(written), WHERE).overlay
+    assert found == (OVERLAY if ".snapshot" in written else None)
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        '{"size": "8388608", "way": "resized"}',
+        '{"role": "disk", "size": "large", "way": "resized"}',
+        '{"role": "disk", "size": "8388608", "way": "sideways"}',
+        '{"role": "disk", "size": 8388608, "way": "resized"}',
+        '["disk", "8388608"]',
+    ],
+)
+def test_details_that_cannot_be_are_a_damaged_record(details):
+    written = f'{{"verb": "grow", "step": "copy", "started": "", "details": {details}}}'
+    with pytest.raises(DamagedRecord):
+        server_codec.decode(record(written), WHERE)
+
+
+def test_a_record_of_a_later_schema_is_refused():
+    later = record(WRITTEN["grow"][0]).replace(b'"schema": 1', b'"schema": 2')
+    with pytest.raises(NewerRecord):
+        server_codec.decode(later, WHERE)
