@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from millpond import errors
-from millpond.errors import BadConfiguration, BadOption, MillpondError
+from millpond.errors import BadConfiguration, BadOption, MillpondError, Tool
+from millpond.nova.advice import said_under_nova
 
 DOCS = Path(__file__).parents[2] / "docs" / "errors.md"
 
@@ -56,6 +57,34 @@ def test_it_has_a_hint(kind):
 def test_every_exit_status_is_documented():
     documented = set(map(int, re.findall(r"^\| (\d+) \|", DOCS.read_text(), re.M)))
     assert {each.exit_code for each in concrete()} | {1} <= documented
+
+
+COMMAND = r"millpond (?:cache|config|doctor|explain|host|image|pool|server|transition)\b"
+
+
+def test_under_nova_advice_names_the_programs_of_a_nova_host():
+    for kind in concrete():
+        said = said_under_nova(sample(kind).advice)
+        assert re.findall(COMMAND, said) in ([], ["millpond config"])  # which works there, too
+    assert said_under_nova(f"'{Tool.REPAIR}' ends it; '{Tool.SERVER} show a' tells more") == (
+        "'millpond-nova-doctor --mend' ends it; 'openstack server show a' tells more"
+    )
+
+
+@pytest.mark.parametrize("tool", Tool)
+def test_under_nova_there_is_a_program_for_every_tool(tool):
+    assert said_under_nova(tool)
+
+
+def test_texts_below_the_command_name_tools_and_no_commands():
+    source = Path(errors.__file__).parents[1]
+    allowed = {source / "errors" / "tools.py", source / "nova" / "advice.py"}
+    assert [
+        f"{path.relative_to(source)}: {found}"
+        for path in source.rglob("*.py")
+        if path not in allowed and path.parent.name != "cli"
+        for found in re.findall(rf"'{COMMAND}.*", path.read_text())
+    ] == []
 
 
 def test_there_is_one_place_for_errors():

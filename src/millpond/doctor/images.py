@@ -7,7 +7,7 @@ from functools import partial
 from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.wording import counted
 from millpond.engine import Engine
-from millpond.errors import DamagedRecord, NewerRecord, UnreadableRecord
+from millpond.errors import DamagedRecord, NewerRecord, Tool, UnreadableRecord
 from millpond.images.catalogue import Catalogue
 from millpond.images.source import TakesUploads
 from millpond.model.image import Image
@@ -23,7 +23,7 @@ def contents(engine: Engine) -> Iterator[Finding]:
     for image in gone:
         yield problem(
             f"the content of image {image.name!r} is gone: no server can be made from it",
-            f"'millpond image remove {image.name}', and add it again",
+            f"'{Tool.REMOVE_IMAGE} {image.name}', and add it again",
         )
     if not gone and not unreadable:
         yield ok(f"{counted(len(images), 'image')} on record, none without its content")
@@ -42,7 +42,7 @@ def leftovers(engine: Engine) -> Iterator[Finding]:
         yield warning(
             f"interrupted operations on images left {counted(len(left), 'file')} of "
             f"{format_size(size)}",
-            "'millpond doctor --mend' removes them; no image needs them",
+            f"'{Tool.REPAIR}' removes them; no image needs them",
             partial(_sweep, engine.catalogue),
         )
     else:
@@ -57,7 +57,7 @@ def uploads(engine: Engine) -> Iterator[Finding]:
         if found and (name := found[1].unfinished(id)):
             yield warning(
                 f"the upload of image {name!r} ({id}) was interrupted",
-                "'millpond doctor --mend' removes it from where it was uploaded to",
+                f"'{Tool.REPAIR}' removes it from where it was uploaded to",
                 partial(_abandon, found[1], id),
             )
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 from millpond.config import VirtTypeOption
 from millpond.doctor.finding import Finding, ok, problem
 from millpond.engine import Engine
+from millpond.errors import Tool
 from millpond.libvirt.virtualization import KVM, QemuUser, qemu_user
 from millpond.model.server import VirtType
 from millpond.system.libvirtd import Libvirtd
@@ -69,7 +70,7 @@ def _usual(found: Access, wanted: VirtTypeOption) -> str:
         return f"there is no {KVM}: servers run by plain emulation, which is slow"
     if wanted is VirtTypeOption.QEMU:
         return f"virt_type = qemu: servers run by plain emulation, though there is {KVM}"
-    return f"virt_type = {wanted}: servers run under KVM ('millpond doctor --probe-kvm' tries it)"
+    return f"virt_type = {wanted}: servers run under KVM ('{Tool.PROBE_KVM}' tries it)"
 
 
 def _in_kvm_group(user: QemuUser) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from millpond.doctor.finding import Finding, ok, warning
 from millpond.doctor.wording import counted, some
 from millpond.engine import Engine
+from millpond.errors import Tool
 from millpond.legacy.transition import status
 
 
@@ -20,7 +21,7 @@ def look(engine: Engine) -> Iterator[Finding]:
         yield warning(
             f"{counted(len(found), 'server')} with disks in Nova's legacy layout, which is "
             f"deprecated: {some(names)}",
-            "'millpond transition status' tells more",
+            f"'{Tool.LEGACY}' tells more",
         )
     else:
         yield ok("no server has disks in Nova's legacy layout")

@@ -9,6 +9,7 @@ from pathlib import Path
 from millpond.doctor.finding import Finding, ok, problem
 from millpond.doctor.templates import opened_store
 from millpond.engine import Engine
+from millpond.errors import Tool
 from millpond.libvirt.virtualization import qemu_user
 
 _WALK = 1
@@ -38,7 +39,7 @@ def bases(engine: Engine) -> Iterator[Finding]:
     for path in changed:
         yield problem(
             f"the base {path} is not root's and read-only any more",
-            f"'chown root:root {path} && chmod 0444 {path}', or 'millpond doctor --mend'",
+            f"'chown root:root {path} && chmod 0444 {path}', or '{Tool.REPAIR}'",
             partial(_restore, path),
         )
     if paths and not changed:

@@ -6,15 +6,13 @@ from functools import partial
 
 from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.wording import counted
-from millpond.errors import NoRoom
+from millpond.errors import NoRoom, Tool
 from millpond.fleet import Fleet
 from millpond.model.names import ServerId
 from millpond.scheduling.consistency import Consistency, Difference
 from millpond.scheduling.consistency import Finding as Differing
 from millpond.scheduling.providers import allocations_for
 from millpond.scheduling.values import Allocations
-
-_MEND = "'millpond doctor --placement --mend'"
 
 _WORDS = {
     Difference.MISSING: "server {name!r} takes nothing in Placement",
@@ -24,7 +22,7 @@ _WORDS = {
     Difference.FOREIGN: "{id}, which is somebody else's, takes something of a host of Millpond's",
 }
 _DO = {
-    Difference.DEAD_PROVIDER: "'millpond host list --refresh' reports it; then look again",
+    Difference.DEAD_PROVIDER: f"'{Tool.REPORT_HOSTS}' reports it; then look again",
     Difference.FOREIGN: "see who it is: Millpond leaves it alone",
 }
 
@@ -38,7 +36,7 @@ def hosts(fleet: Fleet) -> Iterator[Finding]:
     if missing:
         yield problem(
             f"Placement has not been told of {', '.join(missing)} as configured",
-            f"'millpond host list --refresh', or {_MEND}, tells it",
+            f"'{Tool.REPORT_HOSTS}', or '{Tool.REPAIR_PLACEMENT}', tells it",
             partial(_report, fleet),
         )
     else:
@@ -87,7 +85,11 @@ def _described(fleet: Fleet, consistency: Consistency, differing: Differing) -> 
     what = _WORDS[differing.difference].format(name=name, id=differing.consumer)
     if not differing.difference.can_be_healed:
         return warning(what, _DO[differing.difference])
-    return problem(what, f"{_MEND} puts it right", partial(_heal, fleet, consistency, differing))
+    return problem(
+        what,
+        f"'{Tool.REPAIR_PLACEMENT}' puts it right",
+        partial(_heal, fleet, consistency, differing),
+    )
 
 
 def _report(fleet: Fleet) -> str:

@@ -7,7 +7,13 @@ from pathlib import Path
 from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.wording import counted
 from millpond.engine import Engine
-from millpond.errors import HostProblem, PoolElsewhere, PoolInactive, PoolOfAnotherType
+from millpond.errors import (
+    HostProblem,
+    PoolElsewhere,
+    PoolInactive,
+    PoolOfAnotherType,
+    Tool,
+)
 from millpond.libvirt.ensure import PoolWanted, start_pool
 from millpond.libvirt.overview import PoolOverview, overview
 from millpond.libvirt.pool import CAPABILITIES, PoolType
@@ -40,7 +46,7 @@ def _finding(engine: Engine, wanted: PoolWanted, found: PoolOverview) -> Finding
     if not _starts_by_itself(host, name):
         return warning(
             f"storage pool {name!r} will not start together with the host",
-            f"'virsh pool-autostart {name}', or 'millpond doctor --mend', sees to it",
+            f"'virsh pool-autostart {name}', or '{Tool.REPAIR}', sees to it",
             partial(_autostart, host, name),
         )
     return ok(f"{name} is active at {found.path} with {counted(found.volumes, 'volume')}")

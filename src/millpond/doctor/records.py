@@ -11,7 +11,7 @@ from millpond.doctor.finding import Finding, Level, ok, problem, warning
 from millpond.doctor.places import nearest_existing
 from millpond.doctor.wording import counted
 from millpond.engine import Engine
-from millpond.errors import HostNotConfigured, NewerRecord, UnreadableRecord
+from millpond.errors import HostNotConfigured, NewerRecord, Tool, UnreadableRecord
 from millpond.system import files
 from millpond.system.locks import Locks
 
@@ -44,7 +44,7 @@ def _cure(found: UnreadableRecord) -> str:
     if isinstance(found, NewerRecord):
         return found.advice
     return (
-        f"mv {found.path} {found.path}.damaged; then 'millpond doctor --adopt' makes it again "
+        f"mv {found.path} {found.path}.damaged; then '{Tool.ADOPT}' makes it again "
         "from the server's domain, if that is still there"
     )
 
@@ -71,7 +71,7 @@ def abandoned_writes(directories: Sequence[Path], what: str) -> Iterator[Finding
     if left:
         yield warning(
             f"killed processes left {counted(len(left), f'half-written {what}')}",
-            "'millpond doctor --mend' removes them; nobody reads them",
+            f"'{Tool.REPAIR}' removes them; nobody reads them",
             partial(_remove, left),
         )
 
@@ -106,7 +106,7 @@ def _of_another_machine(engine: Engine) -> Iterator[Finding]:
         yield problem(
             str(error),
             f"use a state directory of this machine's own; if this is a copy that shall go on "
-            f"here, remove {error.path}, and 'millpond doctor --adopt' takes the servers over",
+            f"here, remove {error.path}, and '{Tool.ADOPT}' takes the servers over",
         )
 
 

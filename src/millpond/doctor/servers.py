@@ -6,12 +6,10 @@ from pathlib import Path
 
 from millpond.doctor.finding import Finding, ok, problem
 from millpond.engine import Engine
-from millpond.errors import Interrupted, PoolNotFound
+from millpond.errors import Interrupted, PoolNotFound, Tool
 from millpond.libvirt.libvirt_pool import LibvirtPool
 from millpond.model.server import Disk, Server
 from millpond.servers import power, recover, spawn
-
-_MEND = "'millpond doctor --mend'"
 
 
 def interrupted(engine: Engine) -> Iterator[Finding]:
@@ -31,7 +29,7 @@ def interrupted(engine: Engine) -> Iterator[Finding]:
 def _advice(error: Interrupted) -> str:
     """Say it plainly where mending takes something away."""
     if error.verb == "create":
-        return f"{_MEND} undoes it: it removes the server with its disks, also if it runs"
+        return f"'{Tool.REPAIR}' undoes it: it removes the server with its disks, also if it runs"
     return error.advice
 
 
@@ -44,7 +42,7 @@ def domains(engine: Engine) -> Iterator[Finding]:
     for server in missing:
         yield problem(
             f"server {server.name!r} has no domain on the host",
-            f"{_MEND} defines it anew; then 'millpond server start {server.name}'",
+            f"'{Tool.REPAIR}' defines it anew; then '{Tool.SERVER} start {server.name}'",
             partial(_define, engine, server),
         )
     if not missing:
@@ -75,13 +73,13 @@ def _disk(engine: Engine, server: Server, disk: Disk) -> Finding | None:
     if engine.files_seem_here and (Path(pool.path) / disk.volume).exists():
         return problem(
             f"libvirt does not see {disk.volume}, {owner}, which lies in {pool.path}",
-            f"'virsh pool-refresh {pool.name}', or {_MEND}, lets it look again",
+            f"'virsh pool-refresh {pool.name}', or '{Tool.REPAIR}', lets it look again",
             partial(_refresh, pool),
         )
     return problem(
         f"{owner} is missing: there is no volume {disk.volume!r} in pool {disk.pool!r}, and "
         "what was on it is lost",
-        f"restore the volume if there is a copy; else 'millpond server delete {server.name}' "
+        f"restore the volume if there is a copy; else '{Tool.SERVER} delete {server.name}' "
         "removes what is left",
     )
 
@@ -101,7 +99,7 @@ def _of_a_missing_pool(engine: Engine, disk: Disk, owner: str) -> Finding:
         return problem(what, "define the pool where it was, or move the volume into another one")
     return problem(
         what,
-        f"{_MEND} defines it at {wanted.place}, with what lies there",
+        f"'{Tool.REPAIR}' defines it at {wanted.place}, with what lies there",
         partial(_define_pool, engine, disk.pool),
     )
 

@@ -9,7 +9,7 @@ from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.templates import opened_store
 from millpond.doctor.wording import counted, some
 from millpond.engine import Engine
-from millpond.errors import PoolNotFound
+from millpond.errors import PoolNotFound, Tool
 from millpond.libvirt.consoles import CONSOLE_LOG
 from millpond.libvirt.domains import MarkedDomain
 from millpond.libvirt.host_files import is_marker
@@ -53,7 +53,7 @@ def _lost(domain: MarkedDomain) -> Finding:
         )
     return problem(
         f"domain {domain.name!r} is a server of Millpond's that no record here tells of",
-        "'millpond doctor --adopt' takes it over, unless another state directory has it",
+        f"'{Tool.ADOPT}' takes it over, unless another state directory has it",
     )
 
 
@@ -134,7 +134,7 @@ def _reported(pool: str, strays: Sequence[str], owners: Mapping[str, str]) -> Fi
     return warning(
         f"{counted(len(strays), 'volume')} in pool {pool!r} that no record names: "
         f"{some(described)}",
-        f"'millpond pool show {pool}' lists them; remove what nobody needs, Millpond never does",
+        f"'{Tool.VOLUMES} {pool}' lists them; remove what nobody needs, Millpond never does",
     )
 
 

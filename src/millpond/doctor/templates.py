@@ -7,12 +7,10 @@ from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.records import abandoned_locks, abandoned_writes
 from millpond.doctor.wording import counted, some
 from millpond.engine import Engine
-from millpond.errors import ImageNotFound
+from millpond.errors import ImageNotFound, Tool
 from millpond.model.server import Content, Disk, Server, TemplateRef
 from millpond.system import files
 from millpond.templates.store import TemplateStore
-
-_MEND = "'millpond doctor --mend'"
 
 
 def opened_store(engine: Engine) -> TemplateStore | None:
@@ -26,7 +24,8 @@ def unfinished(engine: Engine) -> Iterator[Finding]:
     if left:
         yield warning(
             f"the preparation of {counted(len(left), 'template')} was interrupted: {some(left)}",
-            f"{_MEND} finishes what is complete and removes the rest; none of that is ever used",
+            f"'{Tool.REPAIR}' finishes what is complete and removes the rest; none of that is "
+            "ever used",
             partial(_clear, engine),
         )
     else:
@@ -65,7 +64,7 @@ def links(engine: Engine) -> Iterator[Finding]:
     if lost:
         yield problem(
             f"{counted(len(lost), 'linked template')} cannot be read any more: {some(lost)}",
-            f"{_MEND} links what it can, and drops what no disk stands on",
+            f"'{Tool.REPAIR}' links what it can, and drops what no disk stands on",
             partial(_link_again, engine),
         )
     elif linked:
@@ -85,7 +84,7 @@ def _gone(engine: Engine, base: TemplateRef, server: Server, disk: Disk) -> Find
     if _has_image(engine, server):
         return problem(
             what,
-            f"{_MEND} prepares it anew from image {server.image.name!r}",
+            f"'{Tool.REPAIR}' prepares it anew from image {server.image.name!r}",
             partial(_prepare, engine, base, server),
         )
     return problem(

@@ -116,3 +116,4 @@ from millpond.errors.servers import (
     Unsupported as Unsupported,
     WrongState as WrongState,
 )
+from millpond.errors.tools import Tool as Tool

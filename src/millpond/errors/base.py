@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+from millpond.errors.tools import Tool
+
 
 class MillpondError(Exception):
     message: ClassVar[str] = "unexpected failure"
@@ -13,7 +15,7 @@ class MillpondError(Exception):
 
     @property
     def advice(self) -> str:
-        return self.hint.format(self=self)
+        return self.hint.format(self=self, tool=Tool)
 
 
 class BadInput(MillpondError):

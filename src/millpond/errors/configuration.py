@@ -47,7 +47,7 @@ class BadConfiguration(BadInput):
     """Every error of the configuration at once (B9)."""
 
     problems: tuple[BadOption, ...]
-    hint = "'millpond config sample' prints every option with what it allows"
+    hint = "'{tool.OPTIONS}' prints every option with what it allows"
 
     def __str__(self) -> str:
         return "\n".join(

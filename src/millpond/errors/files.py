@@ -37,7 +37,7 @@ class StateNotWritable(StateProblem):
     path: Path
     reason: str
     message = "cannot write to the state directory at {self.path}: {self.reason}"
-    hint = "run as root, or as a member of its group; 'millpond doctor' shows its owner"
+    hint = "run as root, or as a member of its group; '{tool.DOCTOR}' shows its owner"
 
 
 class UnreadableRecord(StateProblem):
@@ -49,7 +49,7 @@ class DamagedRecord(UnreadableRecord):
     path: Path
     reason: str
     message = "the record {self.path} cannot be used: {self.reason}"
-    hint = "'millpond doctor' says what it belongs to and what can be rebuilt"
+    hint = "'{tool.DOCTOR}' says what it belongs to and what can be rebuilt"
 
 
 @dataclass(eq=False)

@@ -9,7 +9,7 @@ from millpond.errors.base import Conflict, HostProblem, NotFound
 class PoolNotFound(NotFound):
     pool: str
     message = "there is no storage pool {self.pool!r}"
-    hint = "'millpond pool list' shows what there is"
+    hint = "'{tool.POOLS}' shows what there is"
 
 
 @dataclass(eq=False)
@@ -17,7 +17,7 @@ class VolumeNotFound(NotFound):
     pool: str
     name: str
     message = "there is no volume {self.name!r} in pool {self.pool!r}"
-    hint = "'millpond pool show {self.pool}' lists its volumes"
+    hint = "'{tool.VOLUMES} {self.pool}' lists its volumes"
 
 
 @dataclass(eq=False)
@@ -25,7 +25,7 @@ class VolumeExists(Conflict):
     pool: str
     name: str
     message = "volume {self.name!r} already exists in pool {self.pool!r}"
-    hint = "'millpond doctor' says whose it is"
+    hint = "'{tool.DOCTOR}' says whose it is"
 
 
 @dataclass(eq=False)
@@ -51,7 +51,7 @@ class ConnectionLost(HostProblem):
     uri: str
     doing: str
     message = "the connection to libvirt at {self.uri} was lost while {self.doing}"
-    hint = "try again; 'millpond doctor' shows what was left in the middle"
+    hint = "try again; '{tool.DOCTOR}' shows what was left in the middle"
 
 
 @dataclass(eq=False)
@@ -81,17 +81,14 @@ class ForeignOwner(HostProblem):
         "host {self.host!r} has servers of another Millpond state directory "
         "(owner {self.owner}, server {self.server!r})"
     )
-    hint = (
-        "use that state directory, or, if it is lost, 'millpond doctor --adopt' to take the "
-        "servers over"
-    )
+    hint = "use that state directory, or, if it is lost, '{tool.ADOPT}' to take the servers over"
 
 
 @dataclass(eq=False)
 class PoolInactive(HostProblem):
     pool: str
     message = "storage pool {self.pool!r} is defined but not active"
-    hint = "'virsh pool-start {self.pool}', or 'millpond doctor --mend', starts it"
+    hint = "'virsh pool-start {self.pool}', or '{tool.REPAIR}', starts it"
 
 
 @dataclass(eq=False)
@@ -117,7 +114,7 @@ class PoolUnusable(HostProblem):
     pool: str
     reason: str
     message = "storage pool {self.pool!r} cannot be used: {self.reason}"
-    hint = "put that right, then 'millpond doctor --mend' starts the pool again"
+    hint = "put that right, then '{tool.REPAIR}' starts the pool again"
 
 
 @dataclass(eq=False)
@@ -144,7 +141,7 @@ class NoSpace(HostProblem):
     needed: str
     available: str
     message = "no space left in {self.where}: {self.needed} needed, {self.available} available"
-    hint = "free some space there ('millpond doctor' shows what takes it)"
+    hint = "free some space there ('{tool.DOCTOR}' shows what takes it)"
 
 
 @dataclass(eq=False)
@@ -153,4 +150,4 @@ class LibvirtFailed(HostProblem):
     code: int
     detail: str
     message = "libvirt failed while {self.doing}: {self.detail}"
-    hint = "'millpond doctor' checks the host; libvirtd's log says more"
+    hint = "'{tool.DOCTOR}' checks the host; libvirtd's log says more"

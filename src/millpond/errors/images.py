@@ -9,14 +9,14 @@ from millpond.errors.base import Conflict, HostProblem, MillpondError, NotFound,
 class ImageNotFound(NotFound):
     image: str
     message = "there is no image {self.image!r}"
-    hint = "'millpond image list' shows what there is, 'millpond image add FILE' adds one"
+    hint = "'{tool.IMAGES}' shows what there is, '{tool.ADD_IMAGE}' adds one"
 
 
 @dataclass(eq=False)
 class TemplateNotFound(NotFound):
     template: str
     message = "there is no template {self.template!r}, and none of an image of that name"
-    hint = "'millpond cache list' shows what there is, 'millpond cache fetch IMAGE' prepares one"
+    hint = "'{tool.TEMPLATES}' shows what there is, '{tool.FETCH_TEMPLATE}' prepares one"
 
 
 @dataclass(eq=False)
@@ -115,7 +115,7 @@ class CacheFull(HostProblem):
         "the cache may have {self.bound} (max_bytes): a template of {self.needed} does not fit "
         "beside {self.taken} that are used or pinned"
     )
-    hint = "raise [image_cache] max_bytes, or let go what 'millpond cache list' shows as used"
+    hint = "raise [image_cache] max_bytes, or let go what '{tool.TEMPLATES}' shows as used"
 
 
 @dataclass(eq=False)

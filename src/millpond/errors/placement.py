@@ -35,14 +35,14 @@ class BadRequirement(BadInput):
 class NoSuchHost(NotFound):
     host: str
     message = "there is no host {self.host!r}"
-    hint = "'millpond host list' shows what there is; enabled_hosts names them"
+    hint = "'{tool.HOSTS}' shows what there is; enabled_hosts names them"
 
 
 @dataclass(eq=False)
 class NotReported(HostProblem):
     host: str
     message = "host {self.host!r} was never reported to Placement"
-    hint = "'millpond host list --refresh' reports it"
+    hint = "'{tool.REPORT_HOSTS}' reports it"
 
 
 @dataclass(eq=False)
@@ -158,7 +158,7 @@ class PlacementFailed(PlacementProblem):
     doing: str
     reason: str
     message = "Placement failed at {self.doing}: {self.reason}"
-    hint = "its log says more; 'millpond doctor --placement' compares what it has with our records"
+    hint = "its log says more; '{tool.COMPARE_PLACEMENT}' compares what it has with our records"
 
 
 class NotInPlacement(PlacementFailed):

@@ -9,7 +9,7 @@ from millpond.errors.base import Conflict, HostProblem, NotFound, Refused, State
 class ServerNotFound(NotFound):
     server: str
     message = "there is no server {self.server!r}"
-    hint = "'millpond server list' shows what there is"
+    hint = "'{tool.SERVER} list' shows what there is"
 
 
 @dataclass(eq=False)
@@ -24,7 +24,7 @@ class HostNotConfigured(NotFound):
 class NoLegacyServer(NotFound):
     id: str
     message = "no server {self.id!r} has disks in Nova's legacy layout on this host"
-    hint = "'millpond transition status' lists those that have"
+    hint = "'{tool.LEGACY}' lists those that have"
 
 
 @dataclass(eq=False)
@@ -45,7 +45,7 @@ class NoConsole(NotFound):
     server: str
     reason: str
     message = "server {self.server!r} has no console to show: {self.reason}"
-    hint = "'millpond server start {self.server}' starts it; --log shows what it printed before"
+    hint = "'{tool.SERVER} start {self.server}' starts it; --log shows what it printed before"
 
 
 @dataclass(eq=False)
@@ -84,7 +84,7 @@ class Interrupted(Conflict):
     message = (
         "server {self.server!r} was left in the middle of {self.verb!r}, at step {self.step!r}"
     )
-    hint = "'millpond doctor --mend' finishes or undoes it; 'millpond server delete' removes it"
+    hint = "'{tool.REPAIR}' finishes or undoes it; '{tool.SERVER} delete' removes it"
 
 
 @dataclass(eq=False)
@@ -101,7 +101,7 @@ class WrongState(Conflict):
     state: str
     needed: str
     message = "server {self.server!r} is {self.state}; this needs it to be {self.needed}"
-    hint = "'millpond server show {self.server}' tells more"
+    hint = "'{tool.SERVER} show {self.server}' tells more"
 
 
 @dataclass(eq=False)
@@ -109,7 +109,7 @@ class AlreadyAdopted(Conflict):
     id: str
     name: str
     message = "server {self.id} is Millpond's already, named {self.name!r}"
-    hint = "'millpond server show {self.name}' shows it"
+    hint = "'{tool.SERVER} show {self.name}' shows it"
 
 
 @dataclass(eq=False)
@@ -132,7 +132,7 @@ class StillNeeded(Conflict):
         "volume {self.volume!r} stays: server {self.server!r} is on it, and what it wrote is not "
         "in its disk yet"
     )
-    hint = "'millpond doctor --mend' writes it into the disk and removes the volume"
+    hint = "'{tool.REPAIR}' writes it into the disk and removes the volume"
 
 
 @dataclass(eq=False)
@@ -159,7 +159,7 @@ class DiskRefused(Refused):
     path: str
     reason: str
     message = "the disk {self.path} is refused: {self.reason}"
-    hint = "'millpond transition status' shows what it belongs to"
+    hint = "'{tool.LEGACY}' shows what it belongs to"
 
 
 @dataclass(eq=False)
@@ -194,7 +194,7 @@ class GuestWritesFaster(HostProblem):
     )
     hint = (
         "nothing is lost, and writing back goes on; when the guest writes less, or is stopped, "
-        "'millpond doctor --mend' finishes it"
+        "'{tool.REPAIR}' finishes it"
     )
 
 
@@ -207,7 +207,7 @@ class OverlayUnclear(HostProblem):
         "volume {self.volume!r} stays: whether QEMU still writes to it for server "
         "{self.server!r} could not be found out: {self.reason}"
     )
-    hint = "stop the server, then 'millpond doctor --mend' removes the volume"
+    hint = "stop the server, then '{tool.REPAIR}' removes the volume"
 
 
 @dataclass(eq=False)
@@ -217,17 +217,14 @@ class NotWrittenBack(HostProblem):
         "what the guest wrote while disk {self.target} was copied could not be written into it: "
         "QEMU gave up"
     )
-    hint = (
-        "nothing is lost: see whether the disk's pool is full, then 'millpond doctor --mend' "
-        "tries again"
-    )
+    hint = "nothing is lost: see whether the disk's pool is full, then '{tool.REPAIR}' tries again"
 
 
 @dataclass(eq=False)
 class NotUndone(HostProblem):
     verb: str
     message = "not everything that {self.verb!r} had begun could be undone"
-    hint = "'millpond doctor' shows why; 'millpond doctor --mend' tries again"
+    hint = "'{tool.DOCTOR}' shows why; '{tool.REPAIR}' tries again"
 
 
 @dataclass(eq=False)
@@ -235,4 +232,4 @@ class UnknownOperation(StateProblem):
     verb: str
     step: str
     message = "this version knows no operation {self.verb!r} with a step {self.step!r}"
-    hint = "use the version of Millpond that began it, or 'millpond server delete'"
+    hint = "use the version of Millpond that began it, or '{tool.SERVER} delete'"

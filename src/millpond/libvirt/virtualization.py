@@ -6,6 +6,7 @@ import pwd
 from dataclasses import dataclass
 from pathlib import Path
 
+from millpond.errors import Tool
 from millpond.model.server import VirtType
 from millpond.system.libvirtd import Libvirtd
 from millpond.xml.host import CapabilitiesXml
@@ -55,7 +56,7 @@ def choose(host: Libvirtd, *, files_are_here: bool) -> VirtType:
         return VirtType.QEMU
     user = qemu_user(host)
     if user and not user.can_open(KVM, 6):
-        LOG.warning("plain emulation: QEMU's user cannot open %s ('millpond doctor')", KVM)
+        LOG.warning("plain emulation: QEMU's user cannot open %s ('%s')", KVM, Tool.DOCTOR)
         return VirtType.QEMU
     LOG.debug("KVM: QEMU's user can open %s", KVM)
     return VirtType.KVM

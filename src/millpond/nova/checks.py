@@ -14,14 +14,13 @@ from millpond.doctor.checks import Check
 from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.wording import counted, some
 from millpond.engine import Engine
-from millpond.errors import Busy
+from millpond.errors import Busy, Tool
 from millpond.libvirt.libvirt_pool import LibvirtPool
 from millpond.model.names import ServerId, split_volume_name
 from millpond.nova.records import InstanceRecords
 from millpond.nova.recovery import SNAPSHOT, advice, remove_unfinished
 from millpond.nova.sweeping import pools_of_disks, remove
 
-_MEND = "'millpond doctor --mend'"
 _HOST = {check.name: check for check in checks.CHECKS}
 
 
@@ -47,7 +46,7 @@ def unfinished(engine: Engine) -> Iterator[Finding]:
                 "wait; if nova-compute was killed there, start it, and it puts this right",
             )
         else:
-            do = f"{_MEND} removes them; then {advice(instance)}"
+            do = f"'{Tool.REPAIR}' removes them; then {advice(instance)}"
             yield problem(what, do, partial(_remove_unfinished, engine, instance.uuid))
     if not left:
         yield ok("no server has an unfinished disk")
@@ -82,7 +81,7 @@ def copies(engine: Engine) -> Iterator[Finding]:
         yield problem(
             f"disks of server {server.name!r} are being copied, and nobody makes an image of it: "
             f"{some([disk.role for disk in disks])}",
-            f"{_MEND} ends that; the server runs on",
+            f"'{Tool.REPAIR}' ends that; the server runs on",
             partial(_end_copies, engine, server.id),
         )
     if not left:
@@ -168,7 +167,7 @@ def _left_alone(instance: Any, pool: str, volume: str) -> Finding:
         whose = f"is named like a disk of {_named(instance)}, which is on host {instance.host!r}"
     return warning(
         f"volume {volume} in pool {pool!r} {whose}, and no record of this host names it",
-        f"'millpond pool show {pool}' lists it; remove it if nobody needs it",
+        f"'{Tool.VOLUMES} {pool}' lists it; remove it if nobody needs it",
     )
 
 
@@ -177,7 +176,7 @@ def _of_a_deleted(engine: Engine, instance: Any, pool: LibvirtPool, volume: str)
     what += "which is deleted"
     if engine.domains.state(ServerId(instance.uuid)) is not None:
         return warning(f"{what}, and its domain is still there", "nova-compute ends it in time")
-    return problem(what, f"{_MEND} removes it", partial(_remove, pool, volume))
+    return problem(what, f"'{Tool.REPAIR}' removes it", partial(_remove, pool, volume))
 
 
 def _remove(pool: LibvirtPool, volume: str) -> str:

@@ -22,14 +22,8 @@ from millpond.doctor.finding import Finding
 from millpond.errors import MillpondError
 from millpond.model.names import printable
 from millpond.nova import wiring
+from millpond.nova.advice import said_under_nova
 from millpond.nova.checks import CHECKS
-
-_WORDS = {
-    "millpond doctor": "millpond-nova-doctor",
-    "millpond server": "openstack server",
-    "millpond pool show": "virsh vol-list",
-}
-"""What the checks that both programs have advise, as it is said here."""
 
 
 def main() -> None:
@@ -39,7 +33,9 @@ def main() -> None:
         found = examine_host(wiring.engine(), CHECKS, mend=asked.mend)
         sys.exit(report.tell(map(_said_here, found), as_json=asked.json))
     except MillpondError as error:
-        words = printable(f"millpond-nova-doctor: {error}\n  {error.advice}", keep="\n")
+        words = printable(
+            f"millpond-nova-doctor: {error}\n  {said_under_nova(error.advice)}", keep="\n"
+        )
         print(words, file=sys.stderr)
         sys.exit(error.exit_code)
 
@@ -66,10 +62,7 @@ def _configure(words: list[str]) -> None:
 
 
 def _said_here(finding: Finding) -> Finding:
-    do = finding.do
-    for theirs, ours in _WORDS.items():
-        do = do.replace(theirs, ours)
-    return replace(finding, do=do)
+    return replace(finding, do=said_under_nova(finding.do))
 
 
 if __name__ == "__main__":

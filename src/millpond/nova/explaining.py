@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from nova import exception
 
 from millpond.errors import DiskTooSmall, ImageNotFound, MillpondError, NoSpace, Refused
+from millpond.nova.advice import explain
 
 
 class MillpondFailed(exception.NovaException):
@@ -23,12 +24,8 @@ def explained(image: str | None = None) -> Iterator[None]:
     except DiskTooSmall as error:
         raise exception.FlavorDiskSmallerThanMinDisk(str(error)) from error
     except Refused as error:
-        raise exception.ImageUnacceptable(image_id=image, reason=_said(error)) from error
+        raise exception.ImageUnacceptable(image_id=image, reason=explain(error)) from error
     except NoSpace as error:
-        raise exception.ComputeResourcesUnavailable(reason=_said(error)) from error
+        raise exception.ComputeResourcesUnavailable(reason=explain(error)) from error
     except MillpondError as error:
-        raise MillpondFailed(reason=_said(error)) from error
-
-
-def _said(error: MillpondError) -> str:
-    return f"{error}: {error.advice}" if error.advice else str(error)
+        raise MillpondFailed(reason=explain(error)) from error

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Self
 
-from millpond.errors import NoValidHost
+from millpond.errors import NoValidHost, Tool
 from millpond.scheduling.query import PlacementQuery
 from millpond.scheduling.request import SchedulingRequest
 from millpond.scheduling.traits import IMAGE_TYPES
@@ -78,10 +78,10 @@ class Decision:
         if silent and not self.query.required.isdisjoint(IMAGE_TYPES.values()):
             return (
                 f"hosts are filtered by image types, and {_and_more(silent)} reported none at "
-                "all: 'millpond host list --refresh' reports those of our hosts, others need a "
+                f"all: '{Tool.REPORT_HOSTS}' reports those of our hosts, others need a "
                 "Nova that does; set filter_hosts_by_image_type_support = false until all have"
             )
-        return "'millpond explain IMAGE' shows every host and what it lacks"
+        return f"'{Tool.EXPLAIN}' shows every host and what it lacks"
 
 
 def _listed(verdicts: Iterable[Verdict]) -> tuple[str, ...]:

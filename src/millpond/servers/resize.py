@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from millpond.disks.growth import Growth
-from millpond.errors import DiskNotFound, Unsupported
+from millpond.errors import DiskNotFound, Tool, Unsupported
 from millpond.libvirt.domains import ON
 from millpond.model.operation import GrowDetails, Way
 from millpond.model.server import Content, Disk, Server
@@ -83,7 +83,7 @@ def _refuse_running(host: Host, server: Server, disk: Disk, way: Way) -> None:
         raise Unsupported(
             f"growing {disk.role} while the server runs",
             f"a {disk.format} disk in pool {disk.pool} is copied to become larger",
-            f"stop the server first: millpond server stop {server.name}",
+            f"stop the server first: {Tool.SERVER} stop {server.name}",
         )
 
 
@@ -119,7 +119,7 @@ def _refuse_grown(host: Host, details: GrowDetails, server: Server) -> None:
     grown = disk_of(_with_true_size(host, server, details.role, growth), details.role)
     if grown.size >= size:
         what = f"making {grown.role} smaller than {format_size(size)}"
-        raise Unsupported(what, "it has grown already", "'millpond doctor --mend' finishes it")
+        raise Unsupported(what, "it has grown already", f"'{Tool.REPAIR}' finishes it")
 
 
 def _extend(host: Host, details: GrowDetails, server: Server) -> Server:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from millpond.errors import NameTaken, PlacementProblem
+from millpond.errors import NameTaken, PlacementProblem, Tool
 from millpond.libvirt.domains import ON
 from millpond.model.server import Server
 from millpond.records import journal
@@ -21,7 +21,7 @@ from millpond.system.files import Progress, silent
 
 LOG = logging.getLogger(__name__)
 
-_HEALED = "'millpond doctor --placement --mend' puts that right"
+_HEALED = f"'{Tool.REPAIR_PLACEMENT}' puts that right"
 
 
 def create(

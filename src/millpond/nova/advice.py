@@ -1,0 +1,37 @@
+"""Advice as it is said under Nova: with the programs that do there what the command does alone."""
+
+import re
+
+from millpond.errors import MillpondError, Tool
+
+_PROGRAMS = {
+    Tool.DOCTOR: "millpond-nova-doctor",
+    Tool.REPAIR: "millpond-nova-doctor --mend",
+    Tool.ADOPT: "millpond-nova-doctor --mend",
+    Tool.COMPARE_PLACEMENT: "nova-manage placement audit",
+    Tool.REPAIR_PLACEMENT: "nova-manage placement heal_allocations",
+    Tool.PROBE_KVM: "virt-host-validate qemu",
+    Tool.SERVER: "openstack server",
+    Tool.IMAGES: "openstack image list",
+    Tool.ADD_IMAGE: "openstack image create --file FILE NAME",
+    Tool.REMOVE_IMAGE: "openstack image delete",
+    Tool.POOLS: "virsh pool-list --all",
+    Tool.VOLUMES: "virsh vol-list",
+    Tool.TEMPLATES: "virsh vol-list nova-base-images-pool",
+    Tool.FETCH_TEMPLATE: "openstack aggregate cache image AGGREGATE IMAGE",
+    Tool.HOSTS: "openstack hypervisor list",
+    Tool.REPORT_HOSTS: "openstack hypervisor list",
+    Tool.OPTIONS: "millpond config sample",
+    Tool.LEGACY: "millpond-nova-doctor",
+    Tool.EXPLAIN: "openstack image show IMAGE",
+}
+_NAMED = re.compile("|".join(sorted((re.escape(each) for each in Tool), key=len, reverse=True)))
+
+
+def said_under_nova(advice: str) -> str:
+    return _NAMED.sub(lambda found: _PROGRAMS[Tool(found.group())], advice)
+
+
+def explain(error: MillpondError) -> str:
+    """In one line: what is wrong and what to do."""
+    return f"{error}: {said_under_nova(error.advice)}" if error.advice else str(error)
