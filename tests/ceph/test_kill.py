@@ -5,12 +5,12 @@ import json
 import pytest
 
 from millpond.records.journal import Moment
-from millpond.servers.recover import VERBS
 from tests.ceph.conftest import rbd_options
 from tests.support.killer import killed
 from tests.support.ticking import wait_for_ticks
+from tests.support.verbs import steps_of
 
-MOMENTS = [(step, moment) for step in VERBS["snapshot"](None, {}).step_names for moment in Moment]
+MOMENTS = [(step, moment) for step in steps_of("snapshot") for moment in Moment]
 ORDINARY = [("freeze", Moment.END), ("extract", Moment.BEGIN)]
 """The others run with make test-full."""
 

@@ -14,7 +14,7 @@ from millpond.model.names import template_name
 from millpond.model.sizes import MiB
 from millpond.records.journal import Moment
 from millpond.servers import data_disks, delete, power, spawn
-from millpond.servers.recover import VERBS, recover
+from millpond.servers.recover import recover
 from millpond.servers.request import ServerRequest
 from millpond.servers.status import statuses
 from millpond.templates.downloading import DownloadingTemplateImagehandler
@@ -24,11 +24,12 @@ from tests.support.killer import killed
 from tests.support.millpond import converted
 from tests.support.ticking import chains, wait_for_ticks
 from tests.support.unwritable import unwritable
+from tests.support.verbs import steps_of
 
 
 def moments(verb):
     """Every step of a verb, just after it was written down and just after it was done."""
-    return [(step, moment) for step in VERBS[verb](None, {}).step_names for moment in Moment]
+    return [(step, moment) for step in steps_of(verb) for moment in Moment]
 
 
 def moments_here(verb):
