@@ -8,7 +8,7 @@ import typer
 from millpond.cli import console as terminal
 from millpond.cli.complaint import complain
 from millpond.cli.output import as_json, details, table
-from millpond.errors import NoConsole
+from millpond.errors import BadOption, NoConsole
 from millpond.fleet import Fleet
 from millpond.model.server import DirectBoot, Disk, Server
 from millpond.model.sizes import format_size, parse_size
@@ -126,7 +126,9 @@ def add_disk(
 ) -> None:
     """Add an empty disk, also while the server runs."""
     engine, found = Fleet.load(ctx.obj.config_files).find(server)
-    made = data_disks.add(engine.host, found, parse_size(size, unit="g"))
+    if (wanted := parse_size(size, unit="g")) == 0:
+        raise BadOption("--size", "a disk needs some", "write such as 10G")
+    made = data_disks.add(engine.host, found, wanted)
     print(as_json(made) if json else f"{made.role} ({made.target})")
 
 

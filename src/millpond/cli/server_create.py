@@ -7,13 +7,13 @@ import typer
 
 from millpond.cli import verdicts
 from millpond.cli.flavors import chosen_flavor
+from millpond.cli.guest_options import parse_network, read_guest_configuration
 from millpond.cli.output import as_json
 from millpond.cli.progress import transfer
 from millpond.cli.server import Json, app, show_server
 from millpond.fleet import Fleet
 from millpond.model.server import Firmware
-from millpond.servers.config_drive import GuestConfiguration
-from millpond.servers.request import ServerRequest, parse_network, planned
+from millpond.servers.request import ServerRequest, planned
 
 
 @app.command()
@@ -56,7 +56,7 @@ def create(
     """Create a server from an image and start it."""
     fleet = Fleet.load(ctx.obj.config_files)
     sizes = {"memory": memory, "disk": disk, "ephemeral": ephemeral, "swap": swap}
-    drive = GuestConfiguration.read(name, ssh_key or [], user_data)
+    drive = read_guest_configuration(name, ssh_key or [], user_data)
     request = ServerRequest(
         name=name,
         image=fleet.images.get(image),

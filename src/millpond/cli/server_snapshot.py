@@ -37,6 +37,8 @@ def snapshot(
     """Make an image of what a server's root disk holds now; the server may run, and goes on."""
     if format not in FORMATS:
         raise BadOption("--format", f"{format} is not possible", f"allowed: {', '.join(FORMATS)}")
+    if compress and format is not ImageFormat.QCOW2:
+        raise BadOption("--compress", f"a {format} image cannot be compressed", "use qcow2")
     request = SnapshotRequest(name=name, format=format, compress=compress)
     uploads = Fleet.load(ctx.obj.config_files).uploads
     if uploads:

@@ -2,17 +2,11 @@
 
 import io
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Self
 
 import pycdlib
 
-from millpond.errors import BadOption, FileNotReadable
-
 _LABEL = "config-2"  # cloud-init looks for a file system of this label
-_USER_DATA_LIMIT = 64 * 1024  # Nova's limit before encoding; a larger one belongs on a web server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,16 +14,6 @@ class GuestConfiguration:
     hostname: str
     keys: tuple[str, ...] = ()
     user_data: bytes = b""
-
-    @classmethod
-    def read(cls, hostname: str, keys: Sequence[Path], user_data: Path | None) -> Self:
-        content = _read(user_data) if user_data else b""
-        if len(content) > _USER_DATA_LIMIT:
-            limit = f"{_USER_DATA_LIMIT // 1024} KiB"
-            raise BadOption("--user-data", f"{user_data} is larger than {limit}", "shorten it")
-        return cls(
-            hostname=hostname, keys=tuple(_public_key(each) for each in keys), user_data=content
-        )
 
     @property
     def says_something(self) -> bool:
@@ -58,22 +42,6 @@ class GuestConfiguration:
         if self.user_data:
             found["user_data"] = self.user_data
         return found
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise FileNotReadable(path, error.strerror or str(error)) from error
-
-
-def _public_key(path: Path) -> str:
-    text = _read(path).decode(errors="replace").strip()
-    if "PRIVATE KEY" in text:
-        raise BadOption("--ssh-key", f"{path} is a private key", f"give {path}.pub")
-    if not text.startswith(("ssh-", "ecdsa-", "sk-")):
-        raise BadOption("--ssh-key", f"{path} holds no public key", "give the file ending in .pub")
-    return text
 
 
 def _add_directory(disc: pycdlib.PyCdlib, path: str) -> None:

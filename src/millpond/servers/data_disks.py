@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from millpond.disks.backend import DiskWanted
-from millpond.errors import BadOption, GuestHoldsOn, Interrupted, Unsupported, VolumeExists
+from millpond.errors import GuestHoldsOn, Interrupted, Unsupported, VolumeExists
 from millpond.libvirt.domains import DETACH_PATIENCE, ON
 from millpond.model.operation import DiskDetails
 from millpond.model.server import Content, Disk, Server
@@ -24,8 +24,6 @@ LOG = logging.getLogger(__name__)
 
 def add(host: Host, server: Server, size: int) -> Disk:
     """An empty disk of the backend that images_type names."""
-    if size <= 0:
-        raise BadOption("--size", "a disk needs some", "write such as 10G")
     size = whole_sectors(size)
     with host.records.lock(server):
         current = unoccupied(host, server)

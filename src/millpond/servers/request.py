@@ -2,7 +2,6 @@
 
 import logging
 import re
-import secrets
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from millpond.model.server import (
     Hardware,
     ImageRef,
     Network,
-    NetworkKind,
     Server,
 )
 from millpond.servers import disks
@@ -45,21 +43,6 @@ class ServerRequest:
     """None: as the image's properties say, else BIOS."""
     config_drive: bytes = b""
     """An ISO image for the guest's first boot (servers/config_drive.py)."""
-
-
-def parse_network(text: str) -> Network | None:
-    """``none``, ``user``, ``bridge:BR`` or the name of a libvirt network."""
-    if text == "none":
-        return None
-    if text == "user":
-        return Network(kind=NetworkKind.USER, mac=_new_mac())
-    kind, colon, bridge = text.partition(":")
-    if kind == "bridge" and colon and _WORD.fullmatch(bridge):
-        return Network(kind=NetworkKind.BRIDGE, source=bridge, mac=_new_mac())
-    if not _WORD.fullmatch(text):
-        advice = "write none, user, bridge:BRIDGE or the name of a libvirt network"
-        raise BadOption("--network", f"{text!r} is no network", advice)
-    return Network(kind=NetworkKind.NETWORK, source=text, mac=_new_mac())
 
 
 def planned(host: Host, request: ServerRequest) -> Server:
@@ -151,8 +134,3 @@ def _one_of(
             f"image property {name}", f"{value!r} is not known", f"allowed: {', '.join(allowed)}"
         )
     return value
-
-
-def _new_mac() -> str:
-    """In QEMU's own range, 52:54:00."""
-    return "52:54:00:" + ":".join(f"{each:02x}" for each in secrets.token_bytes(3))

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from millpond.errors import BadOption
 from millpond.images.intake import Intake
 from millpond.images.receive import Received, examine
 from millpond.model.formats import ImageFormat
@@ -39,7 +38,6 @@ class SnapshotRequest:
 
 def snapshot(host: Host, intake: Intake, server: Server, request: SnapshotRequest) -> Image:
     """It keeps the properties of the image that the server came from."""
-    _refuse_to_compress(request)
     with host.records.lock(server):
         current = unoccupied(host, server)
         image = intake.make(
@@ -54,7 +52,6 @@ def snapshot(host: Host, intake: Intake, server: Server, request: SnapshotReques
 
 def extract(host: Host, server: Server, request: SnapshotRequest, target: Path) -> Received:
     """The same into a new file, for an image that goes elsewhere. It is inspected like any."""
-    _refuse_to_compress(request)
     with host.records.lock(server), files.explaining_lack_of_space(target.parent):
         _copy(host, unoccupied(host, server), request, target)
     return examine(target, request.format, request.name)
@@ -94,12 +91,6 @@ def _copy(host: Host, server: Server, request: SnapshotRequest, target: Path) ->
 def _tidy(host: Host, server: Server) -> None:
     disk = disk_of(server, ROOT)
     host.storage_of(disk).tidy(disk)
-
-
-def _refuse_to_compress(request: SnapshotRequest) -> None:
-    if request.compress and request.format is not ImageFormat.QCOW2:
-        reason = f"a {request.format} image cannot be compressed"
-        raise BadOption("--compress", reason, "use qcow2")
 
 
 def _properties(intake: Intake, server: Server) -> dict[str, str]:
