@@ -25,8 +25,8 @@ from millpond.scheduling.api import LazyDoor
 from millpond.scheduling.claims import Claims, PlacedClaims, Unclaimed
 from millpond.scheduling.decision import Decision
 from millpond.scheduling.placement import Placement
+from millpond.servers import create, steps
 from millpond.servers import delete as deleting
-from millpond.servers import spawn
 from millpond.servers.request import ServerRequest
 from millpond.servers.status import statuses
 from millpond.system.files import Progress, silent
@@ -84,11 +84,11 @@ class Fleet(Commons):
     ) -> Server:
         """On the best host that has room, or on the named one if it is fit for it."""
         if not self.schedules:
-            return spawn.create(self.engine(host).host, request, start=start, progress=progress)
+            return create.create(self.engine(host).host, request, start=start, progress=progress)
 
         def create_on(name: str) -> Server:
             there = self.engines[name].host
-            return spawn.create(there, request, start=start, progress=progress)
+            return create.create(there, request, start=start, progress=progress)
 
         return self.placing.place(self.placing.decide(request, host), create_on)
 
@@ -128,7 +128,7 @@ class Fleet(Commons):
 
     def _forget(self, server: Server) -> None:
         with self.records.lock(server):
-            with spawn.whatever_placement_says(server):
+            with steps.log_placement_errors(server):
                 self._claims.release(server)
             self.records.remove(server.id)
 

@@ -22,7 +22,7 @@ from millpond.model.server import Content, Disk, TemplateRef
 from millpond.model.sizes import MiB
 from millpond.model.template import Template
 from millpond.records.journal import Moment
-from millpond.servers import delete, power, resize, spawn
+from millpond.servers import create, delete, grow, power
 from millpond.servers.request import ServerRequest
 from tests.support.guests import MicroGuest
 from tests.support.millpond import Millpond
@@ -164,7 +164,7 @@ class BackendContract:
             image=engine.catalogue.get("guest"),
             flavor=Flavor(memory=32 * MiB, **flavor),
         )
-        return spawn.create(engine.host, request)
+        return create.create(engine.host, request)
 
     def test_a_guest_boots_and_finds_its_bytes_again(self, bench, connection):
         made = self.server(bench, disk=8 * MiB)
@@ -202,7 +202,7 @@ class BackendContract:
             image=bench.engine.catalogue.get("copy"),
             flavor=Flavor(memory=32 * MiB),
         )
-        again = spawn.create(host, copied)
+        again = create.create(host, copied)
         bench.millpond.wait_for_console(again.id, "BOOTS 0002", SECONDS)
 
     def test_a_snapshot_of_a_running_server_boots_and_the_server_goes_on(self, bench, connection):
@@ -219,7 +219,7 @@ class BackendContract:
             image=bench.engine.catalogue.get("copy"),
             flavor=Flavor(memory=32 * MiB),
         )
-        again = spawn.create(bench.engine.host, request)
+        again = create.create(bench.engine.host, request)
         bench.millpond.wait_for_console(again.id, "BOOTS 0002", SECONDS)
 
     @pytest.mark.parametrize("step", ["disks", "domain", "start"])
@@ -240,15 +240,15 @@ class BackendContract:
         made = self.server(bench, disk=8 * MiB)
         bench.millpond.wait_for_console(made.id, "READY", SECONDS)
         if self.grows_while_running:
-            resize.grow(bench.engine.host, made, "disk", 16 * MiB)
+            grow.grow(bench.engine.host, made, "disk", 16 * MiB)
             assert bench.engine.commons.server("web").disks[0].size == 16 * MiB
         else:
             with pytest.raises(Unsupported) as refusal:
-                resize.grow(bench.engine.host, made, "disk", 16 * MiB)
+                grow.grow(bench.engine.host, made, "disk", 16 * MiB)
             assert "stop" in refusal.value.advice
             assert bench.engine.commons.server("web").disks[0].size == 8 * MiB
         with pytest.raises(Unsupported, match="lost"):
-            resize.grow(bench.engine.host, made, "disk", MiB)
+            grow.grow(bench.engine.host, made, "disk", MiB)
 
 
 def configure(millpond: Millpond, guest: Path, *lines: str) -> Millpond:

@@ -7,7 +7,8 @@ from millpond.images.intake import Intake
 from millpond.model.flavor import Flavor
 from millpond.model.sizes import MiB
 from millpond.records.journal import Moment
-from millpond.servers import delete, recover, resize, spawn
+from millpond.servers import create, delete, recover
+from millpond.servers.grow import grow as grow_disk
 from millpond.servers.request import ServerRequest
 from tests.lvm.test_servers import SECONDS
 from tests.lvm.volume_group import EXTENT
@@ -32,13 +33,13 @@ def made(millpond, volume_group, micro_guest):
     engine = millpond.engine()
     image = Intake(engine.commons.images_directory).add(micro_guest.path, name="guest")
     request = ServerRequest(name="web", image=image, flavor=Flavor(memory=32 * MiB))
-    spawn.create(engine.host, request, start=False)
+    create.create(engine.host, request, start=False)
     return millpond
 
 
 def grow(millpond, size, role="disk"):
     engine = millpond.engine()
-    resize.grow(without_files(engine), engine.commons.server("web"), role, size)
+    grow_disk(without_files(engine), engine.commons.server("web"), role, size)
 
 
 def content(millpond, volume_group):

@@ -21,7 +21,7 @@ from millpond.images.intake import Intake
 from millpond.model.flavor import Flavor
 from millpond.model.server import VirtType
 from millpond.model.sizes import MiB
-from millpond.servers import spawn
+from millpond.servers import create
 from millpond.servers.request import ServerRequest
 from millpond.system.libvirtd import Libvirtd
 from tests.support.guests import build_micro_guest
@@ -61,7 +61,7 @@ def server(millpond, micro_guest):
     engine = millpond.engine()
     image = Intake(engine.commons.images_directory).add(micro_guest.path, name="micro")
     request = ServerRequest(name="web", image=image, flavor=Flavor(memory=32 * MiB))
-    made = spawn.create(engine.host, request, start=False)
+    made = create.create(engine.host, request, start=False)
     assert worries(millpond) == []
     return made
 

@@ -13,7 +13,8 @@ from millpond.model.formats import DiskFormat
 from millpond.model.names import template_name
 from millpond.model.sizes import MiB
 from millpond.records.journal import Moment
-from millpond.servers import data_disks, delete, power, spawn
+from millpond.servers import data_disks, delete, power
+from millpond.servers.create import create as create_server
 from millpond.servers.recover import recover
 from millpond.servers.request import ServerRequest
 from millpond.servers.status import statuses
@@ -59,7 +60,7 @@ def create(millpond, name, image):
     request = ServerRequest(
         name=name, image=engine.catalogue.get(image), flavor=Flavor(memory=32 * MiB)
     )
-    return spawn.create(engine.host, request)
+    return create_server(engine.host, request)
 
 
 def listed(millpond):
@@ -306,7 +307,7 @@ def test_libvirtd_dies_in_the_middle_of_a_create(millpond, vmdk, libvirtd, conne
         name="victim", image=engine.catalogue.get(vmdk), flavor=Flavor(memory=32 * MiB)
     )
     with pytest.raises((ConnectionLost, HostUnreachable)):
-        spawn.create(engine.host, request)
+        create_server(engine.host, request)
     libvirtd.start()
     assert listed(millpond) == {"before": "running", "victim": "interrupted (create: domain)"}
     millpond.ok("doctor", "--mend")

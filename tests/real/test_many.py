@@ -9,7 +9,8 @@ import pytest
 from millpond.model.flavor import Flavor
 from millpond.model.formats import DiskFormat
 from millpond.model.sizes import MiB
-from millpond.servers import delete, spawn
+from millpond.servers import delete
+from millpond.servers.create import create as create_server
 from millpond.servers.request import ServerRequest
 from tests.support.glance_pages import (
     FILE,
@@ -69,7 +70,7 @@ def test_a_hundred_servers_come_and_go_sixteen_at_a_time(millpond, guest, connec
 
     def come_and_go(number):
         request = ServerRequest(name=f"s{number}", image=images[number % 2], flavor=flavor)
-        server = spawn.create(host, request)
+        server = create_server(host, request)
         assert domains.state(server.id) == "running"
         delete.delete(host, server)
 
@@ -148,7 +149,7 @@ def by_threads(millpond, count):
     host, image, flavor = engine.host, engine.images.get(ID), Flavor(memory=16 * MiB)
 
     def create(number):
-        spawn.create(host, ServerRequest(name=f"s{number}", image=image, flavor=flavor))
+        create_server(host, ServerRequest(name=f"s{number}", image=image, flavor=flavor))
 
     with ThreadPoolExecutor(count) as pool:
         list(pool.map(create, range(count)))

@@ -11,7 +11,8 @@ from millpond.errors import NeedsHostFiles
 from millpond.model.flavor import Flavor
 from millpond.model.sizes import GiB, MiB
 from millpond.records.journal import Moment
-from millpond.servers import resize, spawn
+from millpond.servers import grow
+from millpond.servers.create import create as create_server
 from millpond.servers.request import ServerRequest
 from tests.real.test_disks import blkid, disk
 from tests.real.test_kill import killed, listed, moments
@@ -269,7 +270,7 @@ def test_without_the_hosts_files_a_ploop_disk_is_refused_and_nothing_is_left(plo
     engine = ploop.engine()
     request = ServerRequest(name="web", image=engine.catalogue.get("guest"), flavor=Flavor())
     with pytest.raises(NeedsHostFiles, match=r"libvirt cannot make one, and .* cannot be opened"):
-        spawn.create(without_files(engine), request)
+        create_server(without_files(engine), request)
     assert os.listdir(ploop.disks) == []
     assert ploop.json("server", "list") == []
 
@@ -278,6 +279,6 @@ def test_without_the_hosts_files_a_ploop_disk_does_not_grow(ploop):
     made = create(ploop, "--no-start")
     engine = ploop.engine()
     with pytest.raises(NeedsHostFiles, match="cannot be opened here"):
-        resize.grow(without_files(engine), engine.commons.server("web"), "disk", 8 * MiB)
+        grow.grow(without_files(engine), engine.commons.server("web"), "disk", 8 * MiB)
     assert listed(ploop) == {"web": "stopped"}
     assert virtual_size(path_of(ploop, made), "parallels") == MiB

@@ -17,7 +17,7 @@ from millpond.model.formats import DiskFormat
 from millpond.model.sizes import MiB
 from millpond.model.volume import VolumeSpec
 from millpond.records.journal import Moment
-from millpond.servers import spawn
+from millpond.servers.create import create as create_server
 from millpond.servers.request import ServerRequest
 from millpond.system.libvirtd import Libvirtd
 from millpond.templates.ledger import VolumeLedger
@@ -63,7 +63,7 @@ def create(far, name, image, **flavor):
     engine = far.engine()
     size = Flavor(memory=32 * MiB, **flavor)
     request = ServerRequest(name=name, image=engine.images.get(image), flavor=size)
-    return spawn.create(engine.host, request)
+    return create_server(engine.host, request)
 
 
 def test_files_are_looked_for_and_not_found(far):

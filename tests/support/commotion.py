@@ -26,7 +26,7 @@ from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.server import Server
 from millpond.model.sizes import MiB
-from millpond.servers import delete, spawn
+from millpond.servers import create, delete
 from millpond.servers.request import ServerRequest
 from millpond.servers.snapshot import SnapshotRequest, snapshot
 
@@ -80,7 +80,7 @@ class Person:
             image=self._random.choice(self._images + self._snapshots),
             flavor=Flavor(memory=32 * MiB, swap=swap),
         )
-        made = spawn.create(self._engine.host, request, start=False)
+        made = create.create(self._engine.host, request, start=False)
         self._servers.append((made, self._stands_on(made)))
 
     def _delete(self) -> None:

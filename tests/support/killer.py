@@ -19,7 +19,8 @@ from millpond.images.intake import Intake
 from millpond.model.flavor import Flavor
 from millpond.model.sizes import MiB
 from millpond.records.journal import Moment, Watch
-from millpond.servers import data_disks, delete, power, resize, snapshot
+from millpond.servers import data_disks, delete, power, snapshot
+from millpond.servers.grow import grow as grow_disk
 from millpond.servers.request import ServerRequest
 from tests.support import forked
 from tests.support.millpond import Millpond, without_files
@@ -48,7 +49,7 @@ def create(fleet: Fleet, name: str, image: str, swap: str = "0") -> None:
 def grow(fleet: Fleet, name: str, size: str, *how: str) -> None:
     engine, server = fleet.find(name)
     host = without_files(engine) if "without-files" in how else engine.host
-    resize.grow(host, server, "disk", int(size))
+    grow_disk(host, server, "disk", int(size))
 
 
 def take_snapshot(fleet: Fleet, name: str, image: str) -> None:

@@ -10,7 +10,7 @@ from millpond.images.intake import Intake
 from millpond.model.flavor import Flavor
 from millpond.model.names import ServerId
 from millpond.model.sizes import MiB
-from millpond.servers import spawn
+from millpond.servers import create
 from millpond.servers.request import ServerRequest
 from tests.support.millpond import Millpond
 
@@ -22,7 +22,7 @@ def populate(millpond: Millpond, connection: libvirt.virConnect, count: int, bas
     blank.write_bytes(bytes(MiB))
     image = Intake(engine.commons.images_directory).add(blank, name="blank")
     request = ServerRequest(name="model", image=image, flavor=Flavor(memory=32 * MiB))
-    model = spawn.create(engine.host, request, start=False)
+    model = create.create(engine.host, request, start=False)
     store, (disk,) = engine.cache.store, model.disks
     (template,) = store.all()
     assert disk.template

@@ -7,7 +7,7 @@ from millpond.errors import Unsupported
 from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, ImageFormat
 from millpond.model.sizes import MiB
-from millpond.servers import delete, spawn
+from millpond.servers import create, delete
 from millpond.servers.request import ServerRequest
 from tests.support.guests import MicroGuest
 from tests.support.image_files import iso_file, qemu_img
@@ -68,7 +68,7 @@ def walk(
             image=engine.catalogue.get(format),
             flavor=Flavor(memory=32 * MiB),
         )
-        servers[format] = spawn.create(engine.host, request)
+        servers[format] = create.create(engine.host, request)
     for server in servers.values():
         assert guest.marker in millpond.wait_for_console(server.id, "READY", 120)
         assert {disk.backend for disk in server.disks} == {backend}

@@ -21,7 +21,7 @@ from millpond.model.volume import Volume, VolumeSpec
 from millpond.records.files import FileRecords
 from millpond.records.journal import unwatched
 from millpond.scheduling.claims import Unclaimed
-from millpond.servers import resize
+from millpond.servers import grow
 from millpond.servers.recover import recover
 from millpond.servers.single_disks import SingleDisks
 from millpond.system.locks import Locks
@@ -176,7 +176,7 @@ def test_a_failure_anywhere_is_undone_or_goes_on_and_loses_nothing(
     host, web = host_of(pool, records), server(disks=(DISK,))
     records.put(web)
     with suppress(LibvirtFailed):
-        resize.grow(host, web, "disk", 128 * MiB)
+        grow.grow(host, web, "disk", 128 * MiB)
     left = records.find(web.id)
     assert left
     if left.operation:

@@ -17,9 +17,11 @@ from millpond.model.flavor import Flavor
 from millpond.model.server import Server
 from millpond.model.sizes import MiB
 from millpond.records import journal, server_codec
-from millpond.records.records import ServerJournal, settled
-from millpond.servers import data_disks, delete, power, resize, spawn
+from millpond.records.records import ServerJournal, without_operation
+from millpond.servers import data_disks, delete, power, steps
+from millpond.servers.create import create as create_server
 from millpond.servers.freezing import details_of
+from millpond.servers.grow import grow as grow_disk
 from millpond.servers.recover import VERBS, recover
 from millpond.servers.request import ServerRequest
 from millpond.servers.snapshot import snapshotting
@@ -31,7 +33,7 @@ DATA = "disk.data0"
 def create(world: World, *, start: bool = True) -> Server:
     flavor = Flavor(disk=4 * MiB)
     request = ServerRequest(name="web", image=IMAGE, flavor=flavor)
-    return spawn.create(world.host, request, start=start)
+    return create_server(world.host, request, start=start)
 
 
 def running(world: World) -> Server:
@@ -78,7 +80,7 @@ def snapshot(world: World, server: Server) -> None:
     """As snapshot.snapshot() does, with a copy that nobody keeps."""
     host = world.host
     with host.records.lock(server):
-        current = power.unoccupied(host, server)
+        current = steps.load_idle(host, server)
         details = details_of(host, current)
         assert details is not None
         verb = snapshotting(host, details, lambda _server: world.guest_writes())
@@ -86,7 +88,7 @@ def snapshot(world: World, server: Server) -> None:
 
 
 def grow(world: World, server: Server) -> None:
-    resize.grow(world.host, server, "disk", 8 * MiB)
+    grow_disk(world.host, server, "disk", 8 * MiB)
 
 
 def no_server(_world: World) -> None:
@@ -234,7 +236,7 @@ def look_at(world: World, server: Server) -> None:
             assert [Path(world.path_of(disk)).name for disk in found.disks] == volumes
     marked = domains.defined[server.id].record
     assert marked
-    assert server_codec.decode(marked.record.encode(), Path()) == settled(server)
+    assert server_codec.decode(marked.record.encode(), Path()) == without_operation(server)
     assert world.claims.held[server.id] == sum(disk.size for disk in server.disks)
 
 

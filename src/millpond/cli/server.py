@@ -13,8 +13,7 @@ from millpond.fleet import Fleet
 from millpond.model.server import DirectBoot, Disk, Server
 from millpond.model.sizes import format_size, parse_size
 from millpond.records import server_codec
-from millpond.servers import data_disks, power
-from millpond.servers import resize as growth
+from millpond.servers import data_disks, grow, power
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -112,7 +111,7 @@ def resize(
     """Make a server's root disk larger, also while it runs (but for ploop disks)."""
     fleet = Fleet.load(ctx.obj.config_files)
     engine, found = fleet.find(server)
-    grown = growth.grow(engine.host, found, "disk", parse_size(disk, unit="g"))
+    grown = grow.grow(engine.host, found, "disk", parse_size(disk, unit="g"))
     if json:
         show_server(fleet, grown, json)
 
@@ -152,9 +151,9 @@ def grow_disk(
 ) -> None:
     """Make a disk larger, also while the server runs (but for ploop disks)."""
     engine, found = Fleet.load(ctx.obj.config_files).find(server)
-    grown = growth.grow(engine.host, found, disk, parse_size(size, unit="g"))
+    grown = grow.grow(engine.host, found, disk, parse_size(size, unit="g"))
     if json:
-        print(as_json(growth.disk_of(grown, disk)))
+        print(as_json(grown.get_disk(disk)))
 
 
 @app.command()
@@ -172,7 +171,7 @@ def delete(
 
 
 def _row(server: Server, state: str, where: list[str]) -> tuple[str, ...]:
-    root = server.disk()
+    root = server.find_disk()
     return (
         server.name,
         state,

@@ -9,7 +9,7 @@ from millpond.engine import Engine
 from millpond.errors import Interrupted, PoolNotFound, Tool
 from millpond.libvirt.libvirt_pool import LibvirtPool
 from millpond.model.server import Disk, Server
-from millpond.servers import power, recover, spawn
+from millpond.servers import recover, steps
 
 
 def interrupted(engine: Engine) -> Iterator[Finding]:
@@ -118,7 +118,7 @@ def _recover(engine: Engine, server: Server) -> str:
 def _define(engine: Engine, server: Server) -> str:
     host = engine.host
     with host.records.lock(server):
-        spawn.define(host, power.unoccupied(host, server))
+        steps.define(host, steps.load_idle(host, server))
     return "it was defined anew"
 
 

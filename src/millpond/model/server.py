@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
 
+from millpond.errors import DiskNotFound
 from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.image import Image
@@ -157,8 +158,13 @@ class Server:
                 return found
         return None
 
-    def disk(self, role: str = "disk") -> Disk | None:
+    def find_disk(self, role: str = "disk") -> Disk | None:
         return next((each for each in self.disks if each.role == role), None)
+
+    def get_disk(self, role: str = "disk") -> Disk:
+        if found := self.find_disk(role):
+            return found
+        raise DiskNotFound(self.name, role, tuple(each.role for each in self.disks))
 
     @property
     def images(self) -> Mapping[Content, ImageRef]:

@@ -85,6 +85,6 @@ class ServerJournal:
             self._records.put(remains)
 
 
-def settled(server: Server) -> Server:
+def without_operation(server: Server) -> Server:
     """The record of a server on which nothing is under way."""
     return replace(server, operation=None)

@@ -12,10 +12,9 @@ from millpond.legacy.nova_domain import objections, server_of
 from millpond.legacy.nova_xml import NovaDomainXml
 from millpond.model.names import ServerId, checked_name
 from millpond.model.server import Server
-from millpond.servers.domain_xml import record_xml
+from millpond.servers import steps
 from millpond.servers.host import Host
 from millpond.servers.owner import refuse_foreign_servers
-from millpond.servers.spawn import refuse_a_taken_name
 
 LOG = logging.getLogger(__name__)
 
@@ -35,9 +34,9 @@ def adopt(host: Host, layout: NovaLayout, id: ServerId) -> Server:
     for disk in server.disks:
         host.storage_of(disk)  # a backend that this version does not have is an error now
     with host.records.lock(server), host.records.lock_name(server.name):
-        refuse_a_taken_name(host, server)
+        steps.refuse_taken_name(host, server)
         # Ended between the two, 'doctor --adopt' makes the record from the domain.
-        host.domains.mark(id, record_xml(server, host.records.owner))
+        steps.write_metadata(host, server)
         host.records.put(server)
     LOG.info("adopted server %s (%s) of Nova's", server.name, server.id)
     return server
@@ -48,7 +47,7 @@ def _called_as_nova_does(host: Host, server: Server, domain: NovaDomainXml) -> S
     wanted = domain.instance.name if domain.instance else None
     try:
         renamed = replace(server, name=checked_name("a server", wanted or ""))
-        refuse_a_taken_name(host, renamed)
+        steps.refuse_taken_name(host, renamed)
     except (BadName, NameTaken) as error:
         LOG.debug("it keeps the domain's name %s: %s", server.name, error)
         return server

@@ -12,12 +12,11 @@ from millpond.model.server import Content, Disk, Server
 from millpond.model.sizes import format_size, whole_sectors
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed
-from millpond.records.records import ServerJournal, settled
-from millpond.servers import disks, spawn
-from millpond.servers.domain_xml import disk_xml, record_xml
+from millpond.records.records import ServerJournal, without_operation
+from millpond.servers import disks, steps
+from millpond.servers.domain_xml import disk_xml
 from millpond.servers.host import Host
-from millpond.servers.power import REMOVAL, unoccupied
-from millpond.servers.resize import disk_of
+from millpond.servers.power import REMOVAL
 
 LOG = logging.getLogger(__name__)
 
@@ -26,7 +25,7 @@ def add(host: Host, server: Server, size: int) -> Disk:
     """An empty disk of the backend that images_type names."""
     size = whole_sectors(size)
     with host.records.lock(server):
-        current = unoccupied(host, server)
+        current = steps.load_idle(host, server)
         disk = _planned(host, current, size)
         if host.storage_of(disk).exists(disk):  # no record names it: it is somebody's
             raise VolumeExists(disk.pool, disk.volume)
@@ -35,14 +34,14 @@ def add(host: Host, server: Server, size: int) -> Disk:
         notes = ServerJournal(host.records, details)
         made = journal.run(adding(host, details), larger, notes, host.watch)
     LOG.info("added %s of %s to server %s", disk.role, format_size(size), server.name)
-    return disk_of(made, disk.role)
+    return made.get_disk(disk.role)
 
 
 def remove(host: Host, server: Server, role: str) -> None:
     """Called again while the guest still has the disk, it goes on waiting for it."""
     with host.records.lock(server):
-        current = unoccupied(host, server, but=REMOVAL)
-        if disk_of(current, role).content is not Content.DATA:
+        current = steps.load_idle(host, server, but=REMOVAL)
+        if current.get_disk(role).content is not Content.DATA:
             reason = "it came with the server and goes with it"
             raise Unsupported(f"removing {role}", reason, "only data disks come and go")
         details = DiskDetails(role=role)
@@ -58,24 +57,24 @@ def remove(host: Host, server: Server, role: str) -> None:
 
 def adding(host: Host, details: DiskDetails) -> Verb[Server]:
     """What its process left goes forward: the guest may have the disk, and write to it."""
-    steps = (
-        Step("claim", deed(partial(spawn.claim, host)), partial(_unclaim, host, details)),
+    taken = (
+        Step("claim", deed(partial(steps.claim, host)), partial(_unclaim, host, details)),
         Step("volume", partial(_make, host, details), partial(_delete, host, details)),
         Step("attach", deed(partial(_attach, host, details)), partial(_detach, host, details)),
     )
     undone = partial(_without, details)
     return Verb(
         "disk add",
-        steps,
-        finished=settled,
-        undone=lambda each: settled(undone(each)),
+        taken,
+        finished=without_operation,
+        undone=lambda each: without_operation(undone(each)),
         resumes=True,
     )
 
 
 def removing(host: Host, details: DiskDetails) -> Verb[Server]:
     """The disk leaves the record last: until then it is known what is to be removed."""
-    steps = (
+    taken = (
         Step(
             "detach",
             deed(partial(_detach, host, details)),
@@ -87,19 +86,19 @@ def removing(host: Host, details: DiskDetails) -> Verb[Server]:
     finished = partial(_without, details)
     return Verb(
         REMOVAL,
-        steps,
-        finished=lambda each: settled(finished(each)),
-        undone=settled,
+        taken,
+        finished=lambda each: without_operation(finished(each)),
+        undone=without_operation,
         resumes=True,
     )
 
 
 def _claim_without(host: Host, details: DiskDetails, server: Server) -> None:
-    spawn.claim(host, _without(details, server))
+    steps.claim(host, _without(details, server))
 
 
 def _unclaim(host: Host, details: DiskDetails, server: Server) -> None:
-    with spawn.whatever_placement_says(server):
+    with steps.log_placement_errors(server):
         _claim_without(host, details, server)
 
 
@@ -125,44 +124,44 @@ def _targets(host: Host, server: Server) -> set[str]:
 
 
 def _make(host: Host, details: DiskDetails, server: Server) -> Server:
-    disk = disk_of(server, details.role)
+    disk = server.get_disk(details.role)
     made = host.storage_of(disk).create(disk, None)
     return replace(server, disks=tuple(made if each is disk else each for each in server.disks))
 
 
 def _delete(host: Host, details: DiskDetails, server: Server) -> None:
-    disk = disk_of(server, details.role)
+    disk = server.get_disk(details.role)
     host.storage_of(disk).delete(disk)
 
 
 def _attach(host: Host, details: DiskDetails, server: Server) -> None:
-    disk = disk_of(server, details.role)
+    disk = server.get_disk(details.role)
     if host.domains.state(server.id) in ON:
         chain = host.storage_of(disk).chain(disk)
         host.domains.attach(server.id, disk_xml(server, disk, chain))
-        host.domains.mark(server.id, record_xml(settled(server), host.records.owner))
+        steps.write_metadata(host, without_operation(server))
     else:
-        spawn.define(host, server)
+        steps.define(host, server)
 
 
 def _attach_again(host: Host, details: DiskDetails, server: Server) -> None:
     """Once it was asked, a guest may let the disk go however late, and nothing can stop it: as
     long as it has not, the removal stays recorded."""
-    disk, running = disk_of(server, details.role), host.domains.description(server.id)
+    disk, running = server.get_disk(details.role), host.domains.description(server.id)
     if running and running.id is not None and running.disk(disk.target):
         raise GuestHoldsOn(disk.target, DETACH_PATIENCE)
     _attach(host, details, server)
 
 
 def _detach(host: Host, details: DiskDetails, server: Server) -> None:
-    disk = disk_of(server, details.role)
+    disk = server.get_disk(details.role)
     remaining = _without(details, server)
     if host.domains.state(server.id) in ON:
         chain = host.storage_of(disk).chain(disk)
         host.domains.detach(server.id, disk_xml(server, disk, chain))
-        host.domains.mark(server.id, record_xml(settled(remaining), host.records.owner))
+        steps.write_metadata(host, without_operation(remaining))
     else:
-        spawn.define(host, remaining)
+        steps.define(host, remaining)
 
 
 def _without(details: DiskDetails, server: Server) -> Server:

@@ -10,8 +10,8 @@ from millpond.model.operation import DeleteDetails
 from millpond.model.server import Server
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed, nothing
-from millpond.records.records import ServerJournal, settled
-from millpond.servers import freezing, spawn
+from millpond.records.records import ServerJournal, without_operation
+from millpond.servers import freezing, steps
 from millpond.servers.host import Host
 
 LOG = logging.getLogger(__name__)
@@ -56,8 +56,8 @@ def _delete_disks(details: DeleteDetails, host: Host, server: Server) -> None:
 
 
 def _release(details: DeleteDetails, host: Host, server: Server) -> None:
-    with spawn.whatever_placement_says(server) if details.force else nullcontext():
-        spawn.release(host, server)
+    with steps.log_placement_errors(server) if details.force else nullcontext():
+        steps.release(host, server)
 
 
 @contextmanager
@@ -77,12 +77,12 @@ def deletion(host: Host, details: DeleteDetails) -> Verb[Server]:
     return Verb(
         "delete",
         (
-            step("stop", spawn.power_off),
-            step("domain", spawn.undefine),
+            step("stop", steps.power_off),
+            step("domain", steps.undefine),
             step("disks", partial(_delete_disks, details)),
             step("release", partial(_release, details)),
         ),
         finished=nothing,
-        undone=settled,
+        undone=without_operation,
         resumes=True,
     )

@@ -34,11 +34,9 @@ from millpond.model.operation import (
 )
 from millpond.model.server import Disk, Server
 from millpond.model.volume import VolumeSpec
-from millpond.records.records import settled
-from millpond.servers import spawn
-from millpond.servers.domain_xml import record_xml
+from millpond.records.records import without_operation
+from millpond.servers import steps
 from millpond.servers.host import Host
-from millpond.servers.resize import disk_of
 from millpond.system import files
 from millpond.xml.domain import BackingStoreXml, DiskXml, DomainXml, SourceXml
 
@@ -69,7 +67,7 @@ class Freezing(Protocol):
 def details_of(host: Host, server: Server) -> SnapshotDetails | None:
     """How the disk is to be frozen, for the journal; None if nobody writes to it anyway, and
     nothing is left of an extraction that was interrupted."""
-    disk = disk_of(server, ROOT)
+    disk = server.get_disk(ROOT)
     storage = host.storage_of(disk)
     storage.exists(disk)  # a pool that cannot be used is an error before anything is begun
     if isinstance(storage, FreezesItself):
@@ -124,10 +122,10 @@ class ByItsPool:
         """It needs nothing."""
 
     def freeze(self, server: Server) -> None:
-        self._backend(server).freeze(disk_of(server, ROOT))
+        self._backend(server).freeze(server.get_disk(ROOT))
 
     def thaw(self, server: Server) -> None:
-        self._backend(server).thaw(disk_of(server, ROOT))
+        self._backend(server).thaw(server.get_disk(ROOT))
 
     restore = thaw
 
@@ -135,7 +133,7 @@ class ByItsPool:
         """It leaves nothing."""
 
     def _backend(self, server: Server) -> FreezesItself:
-        found = self._host.storage_of(disk_of(server, ROOT))
+        found = self._host.storage_of(server.get_disk(ROOT))
         assert isinstance(found, FreezesItself)
         return found
 
@@ -151,7 +149,7 @@ class ByOverlay:
         self._stalled = stalled
 
     def prepare(self, server: Server) -> None:
-        size = self._host.block_jobs.size(server.id, disk_of(server, ROOT).target)
+        size = self._host.block_jobs.size(server.id, server.get_disk(ROOT).target)
         self._volumes().create(
             VolumeSpec(name=self._volume, format=DiskFormat.QCOW2, capacity=size)
         )
@@ -159,21 +157,22 @@ class ByOverlay:
     def freeze(self, server: Server) -> None:
         """The domain's copy of the record tells of it from before until after: who makes a lost
         state directory anew from the domains must not forget the overlay."""
-        self._mark(server)
-        target, overlay = disk_of(server, ROOT).target, self._volumes().get(self._volume)
+        steps.write_metadata(self._host, server)
+        target, overlay = server.get_disk(ROOT).target, self._volumes().get(self._volume)
         self._host.block_jobs.freeze(server.id, target, overlay.path)
 
     def thaw(self, server: Server) -> None:
         """From whatever there is: the server on the overlay or not, a commit under way, ready or
         failed, the server off."""
         self._described(server)
-        self._mark(server)  # waits until libvirt has done what was asked by a process that died
+        # This waits until libvirt has done what was asked by a process that died.
+        steps.write_metadata(self._host, server)
         self._lead_back(server)
         if self._volume in _names(self._described(server, defined=True)):
-            spawn.define(self._host, server)
+            steps.define(self._host, server)
         if self._host.domains.is_stuck(server.id):  # the overlay's pool was full
             self._host.domains.wake(server.id)
-        self._mark(settled(server))
+        steps.write_metadata(self._host, without_operation(server))
 
     def restore(self, server: Server) -> None:
         """A process that died may have left the guest paused, for the moment of the pivot."""
@@ -201,7 +200,7 @@ class ByOverlay:
             return True
         if self._host.domains.state(server.id) not in ON:
             return False
-        disk = disk_of(server, ROOT)
+        disk = server.get_disk(ROOT)
         below = disk.path or self._host.pools.named(disk.pool).get(disk.volume).path
         if files.is_open(Path(below)):
             return False
@@ -234,7 +233,7 @@ class ByOverlay:
     def _standing(self, server: Server) -> tuple[bool, DiskXml] | None:
         """Whether the domain runs, and its disk; None if the overlay is not the top of that."""
         domain = self._described(server)
-        top = domain.disk(disk_of(server, ROOT).target)
+        top = domain.disk(server.get_disk(ROOT).target)
         if top is None or _name(top.source) != self._volume:
             return None
         return domain.id is not None, top
@@ -254,7 +253,7 @@ class ByOverlay:
         """Of a server that is off. Libvirt merges only disks of a domain that runs: paused from
         its very beginning, its guest does nothing. That is written down first: who comes after a
         process that died must not let the guest go on."""
-        disk = disk_of(server, ROOT)
+        disk = server.get_disk(ROOT)
         overlay = Layer(source=FileSource(path=_path(top)), format=DiskFormat.QCOW2)
         try:
             self._host.storage_of(disk).merge(disk, overlay)
@@ -262,7 +261,7 @@ class ByOverlay:
             self._note_merging(server)
             self._host.domains.start(server.id, paused=True)
         else:
-            spawn.define(self._host, server)
+            steps.define(self._host, server)
 
     def _note_merging(self, server: Server) -> None:
         self._details = replace(self._details, merging=True)
@@ -274,9 +273,6 @@ class ByOverlay:
         if found := self._host.domains.description(server.id, defined=defined):
             return found
         raise WrongState(server.name, "without a domain", "defined as it was")
-
-    def _mark(self, server: Server) -> None:
-        self._host.domains.mark(server.id, record_xml(server, self._host.records.owner))
 
     def _volumes(self) -> Pool:
         return self._host.pools.named(self._details.overlay.pool)

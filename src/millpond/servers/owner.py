@@ -8,7 +8,7 @@ from millpond.errors import ForeignOwner
 from millpond.libvirt.domains import MarkedDomain
 from millpond.model.server import Server
 from millpond.records import server_codec
-from millpond.servers.domain_xml import record_xml
+from millpond.servers import steps
 from millpond.servers.host import Host
 
 LOG = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ def _adopt(host: Host, domain: MarkedDomain) -> Server | None:
         if elsewhere := host.records.host_of(server.id):
             LOG.warning("domain %s is left alone: its server is on %s", domain.name, elsewhere)
             return None
-        host.domains.mark(server.id, record_xml(server, host.records.owner))
+        steps.write_metadata(host, server)
         host.records.put(server)
     LOG.info("adopted server %s (%s)", server.name, server.id)
     return server

@@ -4,13 +4,12 @@ import logging
 import time
 from functools import partial
 
-from millpond.errors import Interrupted, WrongState
 from millpond.libvirt.domains import ON
 from millpond.model.server import Server
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed, nothing
-from millpond.records.records import ServerJournal, settled
-from millpond.servers import disks, spawn
+from millpond.records.records import ServerJournal, without_operation
+from millpond.servers import disks, steps
 from millpond.servers.host import Host
 
 LOG = logging.getLogger(__name__)
@@ -23,7 +22,7 @@ _POLL = 0.1
 def start(host: Host, server: Server) -> None:
     """One that runs already is no error."""
     with host.records.lock(server):
-        current = unoccupied(host, server)
+        current = steps.load_idle(host, server)
         journal.run(starting(host), current, ServerJournal(host.records), host.watch)
     LOG.info("started server %s", server.name)
 
@@ -34,7 +33,7 @@ def stop(host: Host, server: Server, *, patience: float) -> bool:
     Whether the guest did it itself.
     """
     with host.records.lock(server):
-        unoccupied(host, server, but=REMOVAL)
+        steps.load_idle(host, server, but=REMOVAL)
         clean = _stop(host, patience, server)
     LOG.info("stopped server %s%s", server.name, "" if clean else " by pulling the plug")
     return clean
@@ -43,7 +42,7 @@ def stop(host: Host, server: Server, *, patience: float) -> bool:
 def reboot(host: Host, server: Server, *, patience: float) -> None:
     """Off and on again, with the domain defined anew from the record."""
     with host.records.lock(server):
-        current = unoccupied(host, server)
+        current = steps.load_idle(host, server)
         verb = rebooting(host, patience=patience)
         journal.run(verb, current, ServerJournal(host.records), host.watch)
     LOG.info("rebooted server %s", server.name)
@@ -55,10 +54,10 @@ def starting(host: Host) -> Verb[Server]:
         "start",
         (
             Step("domain", partial(_define_if_off, host), nothing),
-            Step("start", partial(spawn.power_on, host), nothing),
+            Step("start", partial(steps.power_on, host), nothing),
         ),
-        finished=settled,
-        undone=settled,
+        finished=without_operation,
+        undone=without_operation,
         resumes=True,
     )
 
@@ -69,29 +68,18 @@ def rebooting(host: Host, *, patience: float = 0) -> Verb[Server]:
         (
             Step("stop", deed(partial(_stop, host, patience)), nothing),
             Step("domain", partial(_define_if_off, host), nothing),
-            Step("start", partial(spawn.power_on, host), nothing),
+            Step("start", partial(steps.power_on, host), nothing),
         ),
-        finished=settled,
-        undone=settled,
+        finished=without_operation,
+        undone=without_operation,
         resumes=True,
     )
-
-
-def unoccupied(host: Host, server: Server, *, but: str = "") -> Server:
-    """The record as it is now that its lock is held; one left in the middle is refused, ``but``
-    of this verb."""
-    current = host.records.find(server.id)
-    if current is None:
-        raise WrongState(server.name, "gone", "there")
-    if current.operation and current.operation.verb != but:
-        raise Interrupted(server.name, current.operation.verb, current.operation.step)
-    return current
 
 
 def _define_if_off(host: Host, server: Server) -> Server:
     if host.domains.state(server.id) not in ON:
         disks.mend(host, server)
-        return spawn.define(host, server)
+        return steps.define(host, server)
     return server
 
 

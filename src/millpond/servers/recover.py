@@ -9,17 +9,17 @@ from millpond.model.server import Server
 from millpond.records import journal
 from millpond.records.journal import Verb
 from millpond.records.records import ServerJournal
-from millpond.servers import data_disks, delete, power, resize, snapshot, spawn
+from millpond.servers import create, data_disks, delete, grow, power, snapshot
 from millpond.servers.host import Host
 
 LOG = logging.getLogger(__name__)
 
 VERBS: Mapping[str, Callable[[Host, Any], Verb[Server]]] = {
-    "create": lambda host, _: spawn.creation(host),
+    "create": lambda host, _: create.creation(host),
     "delete": delete.deletion,
     "start": lambda host, _: power.starting(host),
     "reboot": lambda host, _: power.rebooting(host),
-    "grow": resize.growing,
+    "grow": grow.growing,
     "disk add": data_disks.adding,
     "disk remove": data_disks.removing,
     "snapshot": snapshot.snapshotting,

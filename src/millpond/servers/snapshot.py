@@ -14,11 +14,10 @@ from millpond.model.operation import SnapshotDetails
 from millpond.model.server import Server
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed, nothing
-from millpond.records.records import ServerJournal, settled
+from millpond.records.records import ServerJournal, without_operation
+from millpond.servers import steps
 from millpond.servers.freezing import ROOT, details_of, freezing
 from millpond.servers.host import Host
-from millpond.servers.power import unoccupied
-from millpond.servers.resize import disk_of
 from millpond.system import files
 from millpond.system.files import Progress, silent
 
@@ -39,7 +38,7 @@ class SnapshotRequest:
 def snapshot(host: Host, intake: Intake, server: Server, request: SnapshotRequest) -> Image:
     """It keeps the properties of the image that the server came from."""
     with host.records.lock(server):
-        current = unoccupied(host, server)
+        current = steps.load_idle(host, server)
         image = intake.make(
             partial(_copy, host, current, request),
             name=request.name,
@@ -53,7 +52,7 @@ def snapshot(host: Host, intake: Intake, server: Server, request: SnapshotReques
 def extract(host: Host, server: Server, request: SnapshotRequest, target: Path) -> Received:
     """The same into a new file, for an image that goes elsewhere. It is inspected like any."""
     with host.records.lock(server), files.explaining_lack_of_space(target.parent):
-        _copy(host, unoccupied(host, server), request, target)
+        _copy(host, steps.load_idle(host, server), request, target)
     return examine(target, request.format, request.name)
 
 
@@ -63,18 +62,18 @@ def snapshotting(
     """All of it comes before the image is inspected and enters the catalogue: the disk is frozen
     for as long as it is copied and no longer, and what is undone leaves no image."""
     way = freezing(host, details)
-    steps = (
+    taken = (
         Step("overlay", deed(way.prepare), way.tidy),
         Step("freeze", deed(way.freeze), way.restore),
         Step("extract", deed(extract), partial(_tidy, host)),
         Step("thaw", deed(way.thaw)),
         Step("tidy", deed(way.tidy)),
     )
-    return Verb("snapshot", steps, finished=settled, undone=settled)
+    return Verb("snapshot", taken, finished=without_operation, undone=without_operation)
 
 
 def _copy(host: Host, server: Server, request: SnapshotRequest, target: Path) -> None:
-    disk = disk_of(server, ROOT)
+    disk = server.get_disk(ROOT)
 
     def extract(_server: Server) -> None:
         backend, format = host.storage_of(disk), request.format.content
@@ -89,7 +88,7 @@ def _copy(host: Host, server: Server, request: SnapshotRequest, target: Path) ->
 
 
 def _tidy(host: Host, server: Server) -> None:
-    disk = disk_of(server, ROOT)
+    disk = server.get_disk(ROOT)
     host.storage_of(disk).tidy(disk)
 
 

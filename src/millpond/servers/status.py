@@ -12,8 +12,8 @@ _DOING = {"create": "creating", "delete": "deleting", "start": "starting", "rebo
 def statuses(servers: Sequence[Server], records: Records, domains: Domains) -> Mapping[str, str]:
     """The state of each server by its id. Of one in the middle of an operation the record tells,
     and its domain, which may be locked, is not asked."""
-    settled = [server.id for server in servers if not server.operation]
-    states = domains.states(settled) if settled else {}
+    idle = [server.id for server in servers if not server.operation]
+    states = domains.states(idle) if idle else {}
     return {
         server.id: _underway(server, records) or states.get(server.id, "missing")
         for server in servers

@@ -5,18 +5,16 @@ from dataclasses import replace
 from functools import partial
 
 from millpond.disks.growth import Growth
-from millpond.errors import DiskNotFound, Tool, Unsupported
+from millpond.errors import Tool, Unsupported
 from millpond.libvirt.domains import ON
 from millpond.model.operation import GrowDetails, Way
 from millpond.model.server import Content, Disk, Server
 from millpond.model.sizes import format_size, whole_sectors
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed
-from millpond.records.records import ServerJournal, settled
-from millpond.servers import spawn
-from millpond.servers.domain_xml import record_xml
+from millpond.records.records import ServerJournal, without_operation
+from millpond.servers import steps
 from millpond.servers.host import Host
-from millpond.servers.power import unoccupied
 
 LOG = logging.getLogger(__name__)
 
@@ -24,11 +22,11 @@ LOG = logging.getLogger(__name__)
 def grow(host: Host, server: Server, role: str, size: int) -> Server:
     size = whole_sectors(size)
     with host.records.lock(server):
-        current = unoccupied(host, server)
-        growth = host.storage_of(disk_of(current, role)).growth(disk_of(current, role))
+        current = steps.load_idle(host, server)
+        growth = host.storage_of(current.get_disk(role)).growth(current.get_disk(role))
         way = growth.way
         current = _with_true_size(host, current, role, growth)
-        disk = disk_of(current, role)
+        disk = current.get_disk(role)
         _refuse(disk, size)
         _refuse_running(host, current, disk, way)
         details = GrowDetails(role=role, size=size, way=way)
@@ -41,26 +39,20 @@ def grow(host: Host, server: Server, role: str, size: int) -> Server:
 def growing(host: Host, details: GrowDetails) -> Verb[Server]:
     """Begun, it goes forward: a disk that has grown cannot be made small again."""
     stays = None if details.way.only_forward else partial(_refuse_grown, host, details)
-    steps = (
+    taken = (
         Step("claim", deed(partial(_claim, host, details)), partial(_unclaim, host)),
         Step("copy", deed(partial(_copy, host, details)), partial(_forget, host, details)),
         Step("extend", partial(_extend, host, details), stays),
         Step("tell", partial(_tell, host, details), stays),
         Step("record", partial(_mark, host)),
     )
-    return Verb("grow", steps, finished=settled, undone=settled, resumes=True)
-
-
-def disk_of(server: Server, role: str) -> Disk:
-    if found := server.disk(role):
-        return found
-    raise DiskNotFound(server.name, role, tuple(each.role for each in server.disks))
+    return Verb("grow", taken, finished=without_operation, undone=without_operation, resumes=True)
 
 
 def _with_true_size(host: Host, server: Server, role: str, growth: Growth) -> Server:
     """A disk may have grown without us, or while we were interrupted: nothing is cut off then, and
     nothing wiped."""
-    disk = disk_of(server, role)
+    disk = server.get_disk(role)
     runs = growth.way is Way.RESIZED and host.domains.state(server.id) in ON
     size = host.block_jobs.size(server.id, disk.target) if runs else growth.size()
     return _with_size(server, disk, max(disk.size, size))
@@ -88,24 +80,24 @@ def _refuse_running(host: Host, server: Server, disk: Disk, way: Way) -> None:
 
 
 def _growth(host: Host, details: GrowDetails, server: Server) -> Growth:
-    disk = disk_of(server, details.role)
+    disk = server.get_disk(details.role)
     return host.storage_of(disk).growth(disk, details.way)
 
 
 def _claim(host: Host, details: GrowDetails, server: Server) -> None:
-    disk = disk_of(server, details.role)
-    spawn.claim(host, _with_size(server, disk, max(disk.size, details.size)))
+    disk = server.get_disk(details.role)
+    steps.claim(host, _with_size(server, disk, max(disk.size, details.size)))
 
 
 def _unclaim(host: Host, server: Server) -> None:
-    with spawn.whatever_placement_says(server):
-        spawn.claim(host, server)
+    with steps.log_placement_errors(server):
+        steps.claim(host, server)
 
 
 def _copy(host: Host, details: GrowDetails, server: Server) -> None:
     """Only for a disk that cannot grow where it is. Asked again whether the server runs: who
     resumes comes later, and somebody may have started its domain."""
-    _refuse_running(host, server, disk_of(server, details.role), details.way)
+    _refuse_running(host, server, server.get_disk(details.role), details.way)
     _growth(host, details, server).begin(details.size)
 
 
@@ -116,7 +108,7 @@ def _forget(host: Host, details: GrowDetails, server: Server) -> None:
 def _refuse_grown(host: Host, details: GrowDetails, server: Server) -> None:
     """As an undo: one that has grown already is finished by whoever comes next."""
     growth, size = _growth(host, details, server), details.size
-    grown = disk_of(_with_true_size(host, server, details.role, growth), details.role)
+    grown = _with_true_size(host, server, details.role, growth).get_disk(details.role)
     if grown.size >= size:
         what = f"making {grown.role} smaller than {format_size(size)}"
         raise Unsupported(what, "it has grown already", f"'{Tool.REPAIR}' finishes it")
@@ -124,7 +116,7 @@ def _refuse_grown(host: Host, details: GrowDetails, server: Server) -> None:
 
 def _extend(host: Host, details: GrowDetails, server: Server) -> Server:
     """What lies below. Of a running server only what QEMU does not grow itself."""
-    disk, way = disk_of(server, details.role), details.way
+    disk, way = server.get_disk(details.role), details.way
     _refuse_running(host, server, disk, way)
     if way is Way.RESIZED and host.domains.state(server.id) in ON:
         return server
@@ -134,7 +126,7 @@ def _extend(host: Host, details: GrowDetails, server: Server) -> Server:
 def _tell(host: Host, details: GrowDetails, server: Server) -> Server:
     """A step of its own: once the guest knows, nothing is wiped behind the old end any more. One
     that went off in the meantime is not told, and its disk is grown like any other."""
-    disk, way = disk_of(server, details.role), details.way
+    disk, way = server.get_disk(details.role), details.way
     size = max(disk.size, details.size)
     if host.domains.state(server.id) not in ON:
         if disk.size == size or way is not Way.RESIZED:
@@ -153,5 +145,5 @@ def _with_size(server: Server, disk: Disk, size: int) -> Server:
 def _mark(host: Host, server: Server) -> Server:
     """The copy of the record in the domain follows."""
     if host.domains.state(server.id):
-        host.domains.mark(server.id, record_xml(settled(server), host.records.owner))
+        steps.write_metadata(host, without_operation(server))
     return server

@@ -1,0 +1,93 @@
+"""What the steps of several verbs do to a server. All of it may be done again."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from millpond.errors import Interrupted, NameTaken, PlacementProblem, Tool, WrongState
+from millpond.model.server import Server
+from millpond.records.records import without_operation
+from millpond.servers import disks
+from millpond.servers.domain_xml import domain_xml, record_xml
+from millpond.servers.host import Host
+
+LOG = logging.getLogger(__name__)
+
+_REPAIR = f"'{Tool.REPAIR_PLACEMENT}' puts that right"
+
+
+def load_idle(host: Host, server: Server, *, but: str = "") -> Server:
+    """The record as it is now that its lock is held; one left in the middle is refused, ``but``
+    of this verb."""
+    current = host.records.find(server.id)
+    if current is None:
+        raise WrongState(server.name, "gone", "there")
+    if current.operation and current.operation.verb != but:
+        raise Interrupted(server.name, current.operation.verb, current.operation.step)
+    return current
+
+
+def refuse_taken_name(host: Host, server: Server) -> None:
+    if host.records.has_name(server.name):
+        raise NameTaken("a server", server.name)
+    if host.domains.names().get(server.name, server.id) != server.id:
+        raise NameTaken(f"a domain of somebody else's on host {host.name}", server.name)
+
+
+def claim(host: Host, server: Server) -> None:
+    host.claims.hold(server)
+
+
+def release(host: Host, server: Server) -> None:
+    host.claims.release(server)
+
+
+@contextmanager
+def log_placement_errors(server: Server) -> Iterator[None]:
+    """On the way back: a server is not left in the middle of something because of its claim."""
+    try:
+        yield
+    except PlacementProblem as error:
+        LOG.warning("%s may be counted wrongly in Placement: %s. %s", server.name, error, _REPAIR)
+
+
+def define(host: Host, server: Server) -> Server:
+    """The domain as the record says, whatever it was before."""
+    server = _with_machine(host, server)
+    log = host.find_consoles().make(server.id)
+    chains = disks.chains(host, server)
+    host.domains.define(domain_xml(without_operation(server), host.records.owner, log, chains))
+    return server
+
+
+def _with_machine(host: Host, server: Server) -> Server:
+    """With the full name of its machine type. Of a record that says less, the one that its domain
+    has had so far: a guest finds the hardware that it knows."""
+    hardware = server.hardware
+    full = host.domains.full_name_of_machine(hardware.virt_type, hardware.machine)
+    if full == hardware.machine:
+        return server
+    domain = host.domains.description(server.id, defined=True)
+    machine = (domain.machine if domain else None) or full
+    return replace(server, hardware=replace(hardware, machine=machine))
+
+
+def undefine(host: Host, server: Server) -> None:
+    host.domains.undefine(server.id)
+    host.find_consoles().remove(server.id)
+
+
+def write_metadata(host: Host, server: Server) -> None:
+    """The copy of the record in the domain follows."""
+    host.domains.mark(server.id, record_xml(server, host.records.owner))
+
+
+def power_on(host: Host, server: Server) -> Server:
+    with host.starts.hold():
+        host.domains.start(server.id)
+    return server
+
+
+def power_off(host: Host, server: Server) -> None:
+    host.domains.power_off(server.id)
