@@ -36,11 +36,13 @@ from millpond.templates.belonging import claim
 from millpond.templates.blank import BlankTemplates
 from millpond.templates.cache_manager import ImageCacheManager, Surroundings
 from millpond.templates.handler import BaseTemplateImagehandler, Outlook, Workshop, adopt_nothing
+from millpond.templates.local import LocalTemplates
 from millpond.templates.marks import Marks
 from millpond.templates.plugins import find_handler
 from millpond.templates.publication import Publication
+from millpond.templates.remote import RemoteTemplates
 from millpond.templates.scrub import Scrub
-from millpond.templates.store import TemplateStore, file_store, volume_store
+from millpond.templates.store import TemplateStore
 from millpond.templates.uses import TemplateUses
 from millpond.templates.verdicts import Rules, Verdict
 
@@ -69,20 +71,20 @@ class Cache:
     host: str
     """Its name."""
     files: HostFiles
-    beside: Path
-    """Where things lie here that belong beside the pool of a host whose files are not here."""
+    sidecar: Path
+    """On this machine, of a cache on a remote host."""
 
     @cached_property
     def store(self) -> TemplateStore:
         base = self.pools.base
         if self.files.are_here(base.name):
-            return file_store(base)
+            return LocalTemplates(base)
         claim(self.pools.records, self.records.owner, self.host)
-        return volume_store(base, self.pools.records, self.beside)
+        return RemoteTemplates(base, self.pools.records, self.sidecar)
 
     @cached_property
     def templates(self) -> BaseTemplateImagehandler:
-        if self.store.shelf.uploads and issubclass(self._handler, find_handler(HANDLERS, LINKING)):
+        if not self.store.local and issubclass(self._handler, find_handler(HANDLERS, LINKING)):
             LOG.warning("images are not linked: %s", _NOT_LINKED)
             return find_handler(HANDLERS, DOWNLOADING)(self._workshop)
         return self._handler(self._workshop)
@@ -123,7 +125,7 @@ class Cache:
         """None where files are remote, or the operator says that no legacy disk is left: then
         nobody would look for disks that are backed by one."""
         pools_only = self.settings.libvirt.selection.images_type.pools_only
-        return None if pools_only or self.store.shelf.uploads else NovaBases(self.store)
+        return None if pools_only or not self.store.local else NovaBases(self.store)
 
     def prune_bases(self, needed: Collection[str]) -> list[str]:
         """Of Nova's own driver, by Nova's rules; the names of what went."""
@@ -218,7 +220,7 @@ class Cache:
 
     def outlook(self, image: Image, format: DiskFormat) -> Outlook:
         """How a template would be prepared."""
-        if self._is_there and self.store.shelf.uploads:
+        if self._is_there and not self.store.local:
             return Outlook(not_linked=_NOT_LINKED)
         return self._handler.outlook(self.images, self._link_access(), image, format)
 
@@ -310,4 +312,4 @@ class Cache:
 
     @property
     def _is_there(self) -> bool:
-        return Path(self.pools.plan.base.path).is_dir() or self.beside.is_dir()
+        return Path(self.pools.plan.base.path).is_dir() or self.sidecar.is_dir()

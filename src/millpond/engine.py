@@ -175,7 +175,7 @@ class Engine:
             reader=self._qemu_uid,
             host=self.name,
             files=self.files,
-            beside=self._own_directory / "templates",
+            sidecar=self._own_directory / "templates",
         )
 
     def _qemu_uid(self) -> int:

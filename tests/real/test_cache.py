@@ -186,7 +186,7 @@ def test_another_host_that_shares_the_cache_keeps_what_it_uses(millpond, templat
     other.note(template.volume)
     assert prune(millpond, "--all-unused") == []
     assert fates(millpond) == {template.volume: "used by host another-host"}
-    mark = engine.cache.store.beside / "uses" / "another-host.json"
+    mark = engine.cache.store.sidecar / "uses" / "another-host.json"
     mark.write_text(json.dumps({**json.loads(mark.read_text()), "at": "2001-01-01T00:00:00Z"}))
     assert prune(millpond, "--all-unused") == [template.volume]
 
@@ -204,7 +204,7 @@ def test_this_host_tells_the_others_what_it_uses(millpond, image):
 
 
 def test_a_mark_that_cannot_be_read_keeps_everything(millpond, template):
-    (millpond.engine().cache.store.beside / "uses" / "other.json").write_text("{")
+    (millpond.engine().cache.store.sidecar / "uses" / "other.json").write_text("{")
     assert prune(millpond) == []
     assert "used by perhaps host other: the record" in fates(millpond)[template.volume]
     assert bases(millpond) == [template.volume]
@@ -308,7 +308,7 @@ def test_a_flipped_byte_is_found_and_the_template_fetched_again(millpond, image,
     status, outcome, detail = verified(millpond, template.volume)
     assert (status, outcome) == (0, "replaced")
     assert path.read_bytes() == before
-    (kept,) = (millpond.engine().cache.store.beside / "quarantine").iterdir()
+    (kept,) = (millpond.engine().cache.store.sidecar / "quarantine").iterdir()
     assert str(kept) in detail
     assert kept.read_bytes() != before
 
@@ -364,7 +364,7 @@ def test_a_wrong_template_is_not_replaced_by_a_wrong_image(millpond, image, work
     assert detail.startswith("used by web, ") == used
     assert bases(millpond) == ([path.name] if used else [])
     assert millpond.engine().cache.store.unfinished() == []
-    (kept,) = (millpond.engine().cache.store.beside / "quarantine").iterdir()
+    (kept,) = (millpond.engine().cache.store.sidecar / "quarantine").iterdir()
     assert kept.read_bytes() == wrong
     millpond.ok("image", "add", workdir / "guest.qcow2", "--name", "again")
     if used:

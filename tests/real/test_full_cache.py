@@ -14,8 +14,8 @@ from millpond.model.formats import DiskFormat
 from millpond.model.names import template_name
 from millpond.records.journal import Moment
 from millpond.templates.cache_manager import ImageCacheManager, Surroundings, Uses
+from millpond.templates.local import LocalTemplates
 from millpond.templates.marks import Marks
-from millpond.templates.store import file_store
 from millpond.templates.verdicts import Rules
 from tests.support.image_files import MiB, raw_file
 from tests.support.preparing import DirectoryPool, handler, killed_at
@@ -28,7 +28,7 @@ def place(make_filesystem):
 
 @pytest.fixture
 def store(place):
-    return file_store(DirectoryPool(place / "_base"))
+    return LocalTemplates(DirectoryPool(place / "_base"))
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_template_that_was_finished_is_not_disowned(
     name = template_name(image.id, DiskFormat.RAW)
     ballast = fill(place)
     handler(store, tmp_path).init()  # as nova-compute does when it starts
-    assert (store.unfinished(), store.shelf.has(name)) == ([name], True)
+    assert (store.unfinished(), store.has(name)) == ([name], True)
     with pytest.raises(NoSpace):
         handler(store, tmp_path).fetch_image(image, DiskFormat.RAW)
     ballast.unlink()
@@ -79,7 +79,7 @@ def test_a_removal_that_was_begun_is_finished(place, store, image, tmp_path):
     killed_at("remove", "file", Moment.BEGIN, store, image, tmp_path)
     fill(place)
     handler(store, tmp_path).init()
-    assert (store.shelf.names(), store.unfinished()) == ([], [])
+    assert (os.listdir(store.cache), store.unfinished()) == ([], [])
 
 
 def test_what_could_not_be_begun_changes_nothing(place, store, image, tmp_path):
@@ -87,7 +87,7 @@ def test_what_could_not_be_begun_changes_nothing(place, store, image, tmp_path):
     with pytest.raises((NoSpace, StateNotWritable)):
         handler(store, tmp_path).fetch_image(image, DiskFormat.RAW)
     handler(store, tmp_path).init()
-    assert (store.shelf.names(), store.unfinished()) == ([], [])
+    assert (os.listdir(store.cache), store.unfinished()) == ([], [])
     ballast.unlink()
     assert handler(store, tmp_path).fetch_image(image, DiskFormat.RAW)
 
@@ -107,4 +107,4 @@ def test_what_nothing_uses_goes_and_makes_space(place, store, image, tmp_path):
     marks = Marks(store, lambda: "here", timedelta(days=30))
     rules = Rules(removes_unused=True, minimum_age=timedelta(0), max_bytes=0)
     assert len(ImageCacheManager(store, marks, around).prune(rules)) == 1
-    assert (store.shelf.names(), list(store.all()), store.unfinished()) == ([], [], [])
+    assert (os.listdir(store.cache), list(store.all()), store.unfinished()) == ([], [], [])

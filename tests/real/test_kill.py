@@ -20,7 +20,7 @@ from millpond.servers.request import ServerRequest
 from millpond.servers.status import statuses
 from millpond.templates.downloading import DownloadingTemplateImagehandler
 from millpond.templates.handler import Workshop
-from millpond.templates.store import file_store
+from millpond.templates.local import LocalTemplates
 from tests.support.killer import killed
 from tests.support.millpond import converted
 from tests.support.ticking import chains, wait_for_ticks
@@ -86,7 +86,7 @@ def leftovers(millpond, connection):
             for each in (millpond.state / "instances").iterdir()
             if len(each.name) == 36 and each.name not in known
         ],
-        "incoming": file_store(millpond.engine().pools.base).unfinished(),
+        "incoming": LocalTemplates(millpond.engine().pools.base).unfinished(),
     }
 
 
@@ -186,7 +186,7 @@ def test_killed_in_the_preparation_of_a_template(
 ):
     killed(millpond, "prepare", step, moment, "create", "victim", vmdk)
     assert listed(millpond) == {"victim": "interrupted (create: template)"}
-    recorded = list(file_store(millpond.engine().pools.base).all())
+    recorded = list(LocalTemplates(millpond.engine().pools.base).all())
     assert len(recorded) == (1 if (step, moment) == ("record", Moment.END) else 0)
     made = create(millpond, "after", vmdk)
     assert micro_guest.marker in millpond.wait_for_console(made.id, "READY")

@@ -20,10 +20,8 @@ from millpond.records.journal import Moment
 from millpond.servers.create import create as create_server
 from millpond.servers.request import ServerRequest
 from millpond.system.libvirtd import Libvirtd
-from millpond.templates.ledger import VolumeLedger
-from millpond.templates.shelf import VolumeShelf
-from tests.contract.ledger import LedgerContract
-from tests.contract.shelf import ShelfContract
+from millpond.templates.remote import RemoteTemplates
+from tests.contract.template_store import TemplateStoreContract
 from tests.real.test_kill import RUNS, listed, moments, moments_of_a_preparation
 from tests.support.image_files import raw_file
 from tests.support.killer import killed
@@ -579,20 +577,15 @@ def test_a_host_that_falls_silent_is_given_up(far):
     wait_for(lambda: bool(host.versions()), 60)
 
 
-# The same contracts as on files here
+# The same contract as that of local files
 
 
-class TestFarShelf(ShelfContract):
+class TestFarTemplates(TemplateStoreContract):
     @pytest.fixture
-    def shelf(self, far):
-        return VolumeShelf(far.engine().pools.base)
-
-
-class TestFarLedger(LedgerContract):
-    @pytest.fixture
-    def ledger(self, far):
-        self.pool = far.engine().pools.records
-        return VolumeLedger(self.pool)
+    def store(self, far, tmp_path):
+        pools = far.engine().pools
+        self.records = pools.records
+        return RemoteTemplates(pools.base, pools.records, tmp_path / "sidecar")
 
     def damage(self, name):
-        self.pool.upload(f"{name}.json", b"?")
+        self.records.upload(f"{name}.json", b"?")

@@ -16,7 +16,7 @@ from millpond.model.template import Prepared
 from millpond.system import mkfs
 from millpond.templates.downloading import DownloadingTemplateImagehandler
 from millpond.templates.handler import Workshop
-from millpond.templates.store import file_store
+from millpond.templates.local import LocalTemplates
 from tests.support.millpond import converted
 
 
@@ -74,7 +74,7 @@ def test_what_is_not_whole_is_made_anew(engine, image, millpond, micro_guest, da
     else:
         record.unlink()
         path.unlink()
-    assert file_store(engine.pools.base).find(template.volume) is None
+    assert LocalTemplates(engine.pools.base).find(template.volume) is None
     engine.cache.templates.fetch_image(image, DiskFormat.RAW)
     assert path.read_bytes() == micro_guest.path.read_bytes()
 
@@ -174,7 +174,7 @@ class Stream:
 
 def downloading(engine, spoil=None):
     workshop = Workshop(
-        store=file_store(engine.pools.base),
+        store=LocalTemplates(engine.pools.base),
         images=Stream(engine.catalogue, spoil),
         users=engine.cache.users,
     )

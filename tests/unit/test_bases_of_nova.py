@@ -13,8 +13,9 @@ from millpond.legacy.bases import NovaBases
 from millpond.model.formats import DiskFormat
 from millpond.records.journal import Moment
 from millpond.templates.cache_manager import Uses
+from millpond.templates.local import LocalTemplates
 from millpond.templates.marks import Marks
-from millpond.templates.store import TemplateStore, file_store
+from millpond.templates.store import TemplateStore
 from millpond.templates.verdicts import Rules
 from tests.support.image_files import raw_file
 from tests.support.preparing import DirectoryPool, handler, killed_at
@@ -27,7 +28,7 @@ RULES = Rules(removes_unused=True, minimum_age=DAY, max_bytes=0)
 
 @pytest.fixture
 def store(tmp_path: Path) -> TemplateStore:
-    store = file_store(DirectoryPool(tmp_path / "_base"))
+    store = LocalTemplates(DirectoryPool(tmp_path / "_base"))
     for name in (*BASES, "notes.txt", f"{SHA1}.part", f"{SHA1}.qcow2"):
         put(store, name)
     (store.cache / ("f" * 40)).symlink_to(store.cache / "notes.txt")
@@ -55,7 +56,7 @@ def prune(
 
 def test_what_is_old_and_nothing_needs_goes_and_nothing_else(store: TemplateStore) -> None:
     assert prune(store) == BASES
-    assert store.shelf.names() == [f"{SHA1}.part", f"{SHA1}.qcow2", "f" * 40, "notes.txt"]
+    assert store.unknown() == [f"{SHA1}.part", f"{SHA1}.qcow2", "f" * 40, "notes.txt"]
 
 
 def test_what_something_uses_stays(store: TemplateStore) -> None:
@@ -100,4 +101,4 @@ def test_templates_of_ours_are_not_novas(
         (name,) = store.unfinished()
     os.utime(store.cache / name, (0, 0))
     assert name not in prune(store)
-    assert store.shelf.has(name)
+    assert store.has(name)

@@ -24,7 +24,7 @@ from millpond.templates.handler import Outlook
 from millpond.templates.links.connections import Ways, connected, is_for_the_host
 from millpond.templates.links.linking import VolumeLinkingTemplateImagehandler
 from millpond.templates.links.places import Places
-from millpond.templates.store import file_store
+from millpond.templates.local import LocalTemplates
 from tests.support.cinder_pages import LOCATION, saying
 from tests.support.glance_pages import ID
 from tests.support.keystone_pages import AUTH, PROJECT, offer_keystone
@@ -158,7 +158,7 @@ def test_only_raw_bytes_are_linked(format: ImageFormat, template: DiskFormat) ->
 def test_a_link_of_an_earlier_version_that_is_not_raw_is_no_template(tmp_path: Path) -> None:
     pool = MemoryPool("base")
     pool.path = str(tmp_path / "_base")
-    store = file_store(pool)
+    store = LocalTemplates(pool)
     for format in (DiskFormat.RAW, DiskFormat.QCOW2):
         template = Template(
             image=IMAGE.id,

@@ -14,8 +14,10 @@ from millpond.model.names import template_name
 from millpond.model.template import Prepared
 from millpond.model.volume import Volume, VolumeSpec
 from millpond.records.journal import Moment, unwatched
+from millpond.templates.local import LocalTemplates
 from millpond.templates.publication import Publication
-from millpond.templates.store import TemplateStore, file_store, volume_store
+from millpond.templates.remote import RemoteTemplates
+from millpond.templates.store import TemplateStore
 from tests.support.image_files import raw_file
 from tests.support.preparing import DirectoryPool, handler, killed_at, unused
 
@@ -73,7 +75,7 @@ def image(tmp_path: Path) -> Image:
 
 @pytest.fixture
 def store(tmp_path: Path) -> TemplateStore:
-    return file_store(DirectoryPool(tmp_path / "_base"))
+    return LocalTemplates(DirectoryPool(tmp_path / "_base"))
 
 
 @pytest.fixture
@@ -208,7 +210,7 @@ def pool() -> Cut:
 
 @pytest.fixture
 def remote(pool: Cut, tmp_path: Path) -> TemplateStore:
-    return volume_store(pool, MemoryPool("records"), tmp_path / "beside")
+    return RemoteTemplates(pool, MemoryPool("records"), tmp_path / "sidecar")
 
 
 def cut_off(remote: TemplateStore, pool: Cut, image: Image, tmp_path: Path, after: int) -> str:

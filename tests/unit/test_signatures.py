@@ -19,7 +19,7 @@ from millpond.model.formats import DiskFormat
 from millpond.model.names import ImageId, template_name
 from millpond.model.signature import SignaturePolicy
 from millpond.model.transfer import Patience
-from millpond.templates.store import file_store
+from millpond.templates.local import LocalTemplates
 from tests.support import certificate_shelf
 from tests.support.glance_pages import (
     FILE,
@@ -223,7 +223,7 @@ def test_a_base_of_novas_is_taken_over_if_its_bytes_are_what_was_signed(
     stated = {"disk_format": "qcow2"} if signed == "a qcow2 file" else {}
     known = content if signed == "the base" else b"other bytes"
     offer_description(web, content, **publisher.properties(known, CERTIFICATE), **stated)
-    store = file_store(DirectoryPool(tmp_path / "_base"))
+    store = LocalTemplates(DirectoryPool(tmp_path / "_base"))
     base = store.cache / template_name(ImageId(ID), DiskFormat.RAW)
     base.write_bytes(content)
     images = source if verified else Glance(access)

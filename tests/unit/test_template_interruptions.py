@@ -18,9 +18,7 @@ from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import template_name
 from millpond.model.template import Template
-from millpond.templates.ledger import FileLedger
-from millpond.templates.shelf import FileShelf
-from millpond.templates.store import TemplateStore
+from millpond.templates.local import LocalTemplates
 from tests.support.image_files import raw_file
 from tests.support.memory_host import NONE, Fault, Moments
 from tests.support.preparing import DirectoryPool, handler
@@ -38,13 +36,12 @@ FAULTS: dict[str, Callable[[int], Fault]] = {
 FAILURES = (MillpondError, OSError, KeyboardInterrupt, SystemExit)
 
 
-class Store(TemplateStore):
+class Store(LocalTemplates):
     """Each write may fail; an interruption may come when it is done."""
 
     def __init__(self, path: Path) -> None:
         self.moments = Moments()
-        pool, beside = DirectoryPool(path), path.with_name("beside")
-        super().__init__(pool, FileShelf(pool), FileLedger(beside / "records"), beside)
+        super().__init__(DirectoryPool(path))
 
     def write(self, path: Path, content: bytes) -> None:
         self._write(lambda: super(Store, self).write(path, content))

@@ -13,8 +13,8 @@ from millpond.model.names import ImageId
 from millpond.model.sizes import MiB
 from millpond.model.template import Prepared, Template
 from millpond.system.files import own_space
+from millpond.templates.local import LocalTemplates
 from millpond.templates.marks import Marks
-from millpond.templates.store import file_store
 
 MONTH = timedelta(days=30)
 
@@ -40,7 +40,7 @@ def store(tmp_path):
     pool = MemoryPool("base")
     pool.path = str(tmp_path / "_base")
     (tmp_path / "_base").mkdir()
-    return file_store(pool)
+    return LocalTemplates(pool)
 
 
 def host(store, owner="here", lease=MONTH):
@@ -61,7 +61,7 @@ def test_a_host_that_is_not_heard_of_any_more_does_not_count(store):
 
 
 def test_what_is_no_longer_used_is_forgotten_but_not_when_it_was(store):
-    store.write(store.beside / "records" / "a.json", b"")
+    store.write(store.sidecar / "records" / "a.json", b"")
     marks = host(store)
     marks.note("a")
     marks.note("gone")
@@ -86,7 +86,7 @@ def test_no_note_is_lost_while_the_host_looks_at_what_it_uses(store):
 @pytest.mark.parametrize("content", [b"{", b'{"schema": 99}'], ids=["damaged", "newer"])
 def test_a_host_whose_mark_cannot_be_read_may_use_anything(store, content):
     host(store).note("a")
-    (store.beside / "uses" / "here.json").write_bytes(content)
+    (store.sidecar / "uses" / "here.json").write_bytes(content)
     there = host(store, "there")
     there.note("b")
     (found,) = there.hosts_using("c")
@@ -97,7 +97,7 @@ def test_a_host_whose_mark_cannot_be_read_may_use_anything(store, content):
 def test_a_pin_that_cannot_be_read_is_one(store, content):
     marks = host(store)
     marks.pin("a", "root")
-    (store.beside / "pins" / "a.json").write_bytes(content)
+    (store.sidecar / "pins" / "a.json").write_bytes(content)
     assert marks.pinned_by("a").startswith("somebody: the record")
 
 
@@ -111,7 +111,7 @@ def test_a_template_of_a_newer_version_stops_no_list_and_is_nobody_elses(store, 
     with pytest.raises(NewerRecord):
         store.find("newer")
     assert store.unknown() == []
-    assert store.space() == 2 * store.shelf.space("a") > 0
+    assert store.space() == 2 * store.space("a") > 0
 
 
 def test_a_pin_says_whose_it_is_until_it_is_taken_away(store):

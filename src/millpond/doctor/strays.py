@@ -119,7 +119,7 @@ def _incomplete(engine: Engine, name: str) -> Finding | None:
 def _in_base_pool(engine: Engine) -> Finding | None:
     """What disks in Nova's legacy layout stand on is no stray, whoever has the server."""
     store = opened_store(engine)
-    unknown = [each for each in store.unknown() if not store.has_record(each)] if store else []
+    unknown = store.unknown() if store else []
     strays = sorted(set(unknown) - _needed_by_nova(engine)) if unknown else []
     return _reported(engine.pool_plan.base.name, strays, _templates(engine)) if strays else None
 

@@ -35,9 +35,9 @@ def unfinished(engine: Engine) -> Iterator[Finding]:
 def half_written(engine: Engine) -> Iterator[Finding]:
     """Records of templates, notes of their use, pins."""
     if store := opened_store(engine):
-        directories = [each for each in files.entries(store.beside) if each.is_dir()]
+        directories = [each for each in files.entries(store.sidecar) if each.is_dir()]
         yield from abandoned_writes(directories, "note")
-        yield from abandoned_locks([store.beside / "locks"])
+        yield from abandoned_locks([store.sidecar / "locks"])
 
 
 def needed(engine: Engine) -> Iterator[Finding]:

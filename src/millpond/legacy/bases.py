@@ -83,7 +83,7 @@ class NovaBases:
                     continue
                 if find_uses().of(name) or hosts_using(name):
                     continue
-                self._store.shelf.remove(name)
+                self._store.remove(name)
                 LOG.info("removed %s, which Nova had cached and nothing uses", name)
                 gone.append(name)
         if gone:
@@ -93,9 +93,8 @@ class NovaBases:
     def _names(self) -> list[str]:
         """Of files that bear a name which Nova's own driver gives, and that nothing of ours
         names."""
-        named = [each for each in self._store.shelf.names() if _NAMED.fullmatch(each)]
-        others = [each for each in named if not self._store.is_unfinished(each)]
-        return [each for each in others if self._may_be_novas(self._store.cache / each)]
+        named = [each for each in self._store.unknown() if _NAMED.fullmatch(each)]
+        return [each for each in named if self._may_be_novas(self._store.cache / each)]
 
     def _is_older(self, name: str, than: datetime) -> bool:
         """Nova touches a base whenever it finds it in use."""

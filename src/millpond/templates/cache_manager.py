@@ -151,7 +151,7 @@ class ImageCacheManager:
         ask = not users and not known.is_shared(name)
         return Cached(
             template=template,
-            space=self._store.shelf.space(name),
+            space=self._store.space(name),
             last_used=max([datetime.fromisoformat(template.created), *known.times(name)]),
             users=users,
             pinned_by=self._marks.pinned_by(name),

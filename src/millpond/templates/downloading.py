@@ -101,7 +101,7 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
         return Step("receive", self._receive), Step("convert", self._convert)
 
     def _prepare(self, image: Image, format: DiskFormat, progress: Progress) -> Template:
-        self._store.shelf.refuse(format)
+        self._store.refuse(format)
         if adopted := self._adopt_image(image, format, self._find_fault):
             return adopted
         replaces = self._publication.will_replace(template_name(image.id, format))
@@ -128,8 +128,11 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
                 return self._downloaded(wanted, part)
             if wanted.converts:
                 return wanted
-            how = self._store.shelf.take(local, part, wanted.progress)
-        return replace(wanted, prepared=how)
+            if self._store.local:
+                how = files.link_or_copy(local, part, wanted.progress)
+                return replace(wanted, prepared=how)
+            files.link_or_copy(local, part)  # what counts is the way to the host
+            return replace(wanted, prepared=Prepared.UPLOAD)
 
     def _trusted_file(self, wanted: ImagePreparation) -> Path | None:
         """The image, if it is on this machine. Not for what comes beneath disks that are there:
@@ -139,7 +142,7 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
     def _downloaded(self, wanted: ImagePreparation, part: Path) -> ImagePreparation:
         """Half of the way, if the bytes are converted or go on to another machine."""
         image = wanted.image
-        goes_on = wanted.converts or self._store.shelf.uploads
+        goes_on = wanted.converts or not self._store.local
         told = image.size // 2 if goes_on else image.size
         progress = files.scaled(wanted.progress, image.size, told)
         received = receive(self._images.open(image), part, image.format, image.name, progress)
@@ -155,9 +158,7 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
         target = self._publication.part(wanted).with_name("converted")
         target.unlink(missing_ok=True)  # an orphan of a killed process may still write to that one
         rest = wanted.image.size - wanted.told
-        told = Told(
-            progress=wanted.progress, total=rest // 2 if self._store.shelf.uploads else rest
-        )
+        told = Told(progress=wanted.progress, total=rest if self._store.local else rest // 2)
         with self._space(wanted.image.virtual_size):
             qemu_img.convert(source, wanted.image.format.content, target, wanted.format, told)
         _verify(target, wanted)
@@ -166,9 +167,9 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
 
     def _space(self, needed: int) -> AbstractContextManager[None]:
         """In the cache's own file system, or in the state directory's."""
-        where = self._store.beside
+        where = self._store.sidecar
         shared = f"pool {self._store.pool.name} ({self._store.cache})"
-        place = str(where) if self._store.shelf.uploads else shared
+        place = shared if self._store.local else str(where)
         return files.explaining_lack_of_space(where, place, format_size(needed))
 
 

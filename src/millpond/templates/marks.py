@@ -43,14 +43,14 @@ class Marks:
         self._store = store
         self._owner = owner
         self._lease = lease
-        self._uses = store.beside / "uses"
-        self._pins = store.beside / "pins"
+        self._uses = store.sidecar / "uses"
+        self._pins = store.sidecar / "pins"
 
     def note(self, template: str) -> None:
         """A disk is about to be made from it. The template's lock is held, so that whoever
         wants to remove it sees this first. A second is as exact as it needs to be."""
         now = _now()
-        with self._store.lock_marks(self._owner()):
+        with self._store.lock_uses(self._owner()):
             mark = self.own()
             if template in mark.in_use and mark.last_used.get(template) == now:
                 return
@@ -60,7 +60,7 @@ class Marks:
     def tell(self, find_used: Callable[[], frozenset[str]]) -> None:
         """Write down what this host uses. Found out while the mark's lock is held: a server's
         record is older than its note, so that no note is lost between the two."""
-        with self._store.lock_marks(self._owner()):
+        with self._store.lock_uses(self._owner()):
             used = find_used()
             now, known = _now(), self.own().last_used
             times = {name: known[name] for name in known if self._store.has_record(name)}

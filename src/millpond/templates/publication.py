@@ -16,9 +16,9 @@ from millpond.errors import DamagedRecord, NoSpace, PoolUnusable, TemplateInUse,
 from millpond.model.template import Template
 from millpond.records import codec, journal
 from millpond.records.journal import Step, Verb, Watch, deed, nothing
+from millpond.system import files
 from millpond.system.files import Progress
-from millpond.templates.shelf import Left
-from millpond.templates.store import TemplateStore
+from millpond.templates.store import Left, TemplateStore
 
 LOG = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """A template that enters the pool or leaves it, and the proof of its shelf."""
+    """A template that enters the pool or leaves it, and the proof of its store."""
 
     template: Template
     proof: str
@@ -127,8 +127,8 @@ class Publication:
         """Whether a damaged template of this name is ours to replace; somebody else's file is
         reported and left alone (B31)."""
         if self._store.has_record(name):
-            return self._store.shelf.has(name)
-        if self._left(name) is Left.NOTHING and self._store.shelf.has(name):
+            return self._store.has(name)
+        if self._left(name) is Left.NOTHING and self._store.has(name):
             raise VolumeExists(self._store.pool.name, name)
         return False
 
@@ -137,7 +137,7 @@ class Publication:
         down it goes nonetheless, because that makes space; killed then, the file may stay."""
         try:
             if template := self._store.find(name):
-                self._note(template, self._store.shelf.proof(name), leaves=True)
+                self._note(template, self._store.proof(name), leaves=True)
             journal.run(self.removal(), Removal(name), WorkspaceJournal(self._store), self._watch)
         except NoSpace:
             self._remove(name)
@@ -149,7 +149,7 @@ class Publication:
             "remove",
             (
                 Step("record", deed(lambda going: store.forget(going.name))),
-                Step("file", deed(lambda going: store.shelf.remove(going.name))),
+                Step("file", deed(lambda going: store.remove(going.name))),
                 Step("refresh", deed(lambda _going: store.pool.refresh())),
             ),
             finished=nothing,
@@ -185,15 +185,16 @@ class Publication:
         return bool(begun) and not self._users(name)
 
     def _publish(self, wanted: P) -> P:
-        part, shelf = self.part(wanted), self._store.shelf
-        template = wanted.described(part, self._store.pool.name)
+        part, store = self.part(wanted), self._store
+        template = wanted.described(part, store.pool.name)
         over = Left.WHOLE if wanted.replaces else self._left(wanted.name)
-        with self._store.lock_room():
-            before = shelf.space(wanted.name)  # of one that it replaces
-            self._make_room(shelf.cost(part) - before)
+        with store.lock_room():
+            # A hard link takes no space in a local cache; of a remote one it is uploaded.
+            space = files.own_space(part) if store.local else files.taken_space(part)
+            self._make_room(space - store.space(wanted.name))  # it may replace one
             progress = wanted.carried(part.stat().st_size)
             note = partial(self._note, template)
-            shelf.enter(part, wanted.name, over, note, progress)
+            store.enter(part, wanted.name, over, note, progress)
         return wanted
 
     def _withdraw(self, wanted: Preparation) -> None:
@@ -208,7 +209,7 @@ class Publication:
 
     def _remove(self, name: str) -> None:
         self._store.forget(name)
-        self._store.shelf.remove(name)
+        self._store.remove(name)
         self._store.pool.refresh()
 
     def _finish(self, name: str) -> None:
@@ -230,7 +231,7 @@ class Publication:
 
     def _left(self, name: str) -> Left:
         passage = self._noted(name)
-        return self._store.shelf.left(name, passage.proof) if passage else Left.NOTHING
+        return self._store.left(name, passage.proof) if passage else Left.NOTHING
 
     def _note(self, template: Template, proof: str, *, leaves: bool = False) -> None:
         content = codec.encode(Passage(template=template, proof=proof, leaves=leaves))

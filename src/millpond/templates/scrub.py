@@ -101,7 +101,7 @@ class Scrub:
 
     def _digest(self, template: Template, progress: Progress = silent) -> str:
         digest = hashlib.sha512()
-        for chunk in self._store.shelf.bytes_of(template.volume):
+        for chunk in self._store.read(template.volume):
             digest.update(chunk)
             progress(len(chunk))
         return digest.hexdigest()

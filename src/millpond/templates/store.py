@@ -1,16 +1,18 @@
-"""What is known of the templates in the base pool: one record each, beside the pool.
+"""The templates of a cache: their bytes in the base pool, and a record of each next to it.
 
 ``<cache>.millpond`` is a sibling of the cache directory on the same file system, so that the
-pool holds templates and nothing else, and a template enters it by rename. Of a host whose files
-are not here, the records lie in the same place, reached as a pool; all else that is beside the
-pool lies in the state directory.
+pool holds templates and nothing else, and a template enters it by rename. Of a remote host the
+records lie in the same place, reached as a pool; the rest of the sidecar lies in the state
+directory.
 """
 
+import hashlib
+import json
 import logging
-import shutil
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 
 from millpond.errors import DamagedRecord, UnreadableRecord
@@ -18,74 +20,60 @@ from millpond.libvirt.pool import Pool
 from millpond.model.formats import DiskFormat
 from millpond.model.template import SCHEMA, Template
 from millpond.records import codec
-from millpond.system.locks import Locks
-from millpond.templates.ledger import (
-    FileLedger,
-    Ledger,
-    VolumeLedger,
-    make_directory,
-    write_beside,
-)
-from millpond.templates.shelf import FileShelf, Shelf, VolumeShelf
+from millpond.system.files import Progress, silent
+from millpond.templates.sidecar import Sidecar, make_directory
 
 LOG = logging.getLogger(__name__)
 
+RECORD = ".json"
 
-class TemplateStore:
-    def __init__(self, pool: Pool, shelf: Shelf, ledger: Ledger, beside: Path) -> None:
-        """``beside``: a directory here, for what is neither a template nor its record."""
+Note = Callable[[str], None]
+"""Given the proof by which a template is known to be the one that we put there. The proof is
+durable when it returns."""
+
+
+class Left(StrEnum):
+    """What an attempt of ours has left under a template's name."""
+
+    NOTHING = "nothing"
+    """Whatever is there was put there by somebody else, or cannot be proven to be ours."""
+    PARTIAL = "partial"
+    WHOLE = "whole"
+
+
+class TemplateStore(Sidecar, ABC):
+    """local.py and remote.py; both pass the suite in tests/contract/template_store.py."""
+
+    local: bool
+    """Whether the templates are files of this machine. Else their bytes are uploaded."""
+
+    def __init__(self, pool: Pool, sidecar: Path) -> None:
+        super().__init__(sidecar)
         self.pool = pool
-        self.shelf = shelf
-        self.beside = beside
-        self._ledger = ledger
-        self._incoming = beside / "incoming"
-        self._quarantine = beside / "quarantine"
-        self._locks = Locks(beside / "locks")
+        self.cache = Path(pool.path)
         self._left_out: set[str] = set()
 
-    @property
-    def cache(self) -> Path:
-        """Where the templates are, on the host."""
-        return Path(self.pool.path)
-
-    def lock(self, name: str) -> AbstractContextManager[None]:
-        """Held while a template is prepared, looked up for use, or removed."""
-        return self._locks.hold(f"template:{name}")
-
-    def lock_now(self, name: str) -> AbstractContextManager[None]:
-        """The same, or Busy at once."""
-        return self._locks.hold_now(f"template:{name}", f"template {name}")
-
-    def lock_room(self) -> AbstractContextManager[None]:
-        """Held from when a template is found to fit into the cache until it is there."""
-        return self._locks.hold("room")
-
-    def lock_marks(self, owner: str) -> AbstractContextManager[None]:
-        """Held while a host's mark is read and written; taken after a template's lock."""
-        return self._locks.hold(f"uses:{owner}")
-
-    def is_worked_on(self, name: str) -> bool:
-        return self._locks.is_held(f"template:{name}")
+    # Records
 
     def find(self, name: str) -> Template | None:
         """The template, if its record is valid and its file is as long as the record says; of a
         link the record is all there is. One that is not raw, as earlier versions made, is none:
         what it leads to could name files of the host by now."""
         try:
-            content = self._ledger.read(name)
+            content = self._read_record(name)
             if content is None:
                 return None
-            template = codec.decode(content, Template, self._ledger.place(name), SCHEMA)
+            template = codec.decode(content, Template, self._record_path(name), SCHEMA)
         except DamagedRecord:
             return None
         if template.link:
             return template if template.format is DiskFormat.RAW else None
-        return template if self.shelf.length(name) == template.size else None
+        return template if self._length(name) == template.size else None
 
     def all(self) -> Iterator[Template]:
         """Those whose records can be read. Of one that a newer version wrote, and that find()
         refuses, nothing is decided: it stays."""
-        for name in self._ledger.names():
+        for name in self._recorded():
             try:
                 if template := self.find(name):
                     yield template
@@ -96,67 +84,120 @@ class TemplateStore:
 
     def put(self, template: Template) -> None:
         """Written last: from here on the template exists."""
-        self._ledger.write(template.volume, codec.encode(template))
+        self._write_record(template.volume, seal(codec.encode(template)))
 
-    def write(self, path: Path, content: bytes) -> None:
-        """A file beside the cache."""
-        write_beside(path, content)
-
-    def forget(self, name: str) -> None:
-        """Before the file goes, so that nothing names a template that is half gone."""
-        self._ledger.remove(name)
-
-    def keep_aside(self, name: str) -> Path:
-        """What a template is now, for people to look at when it has gone or was replaced."""
-        make_directory(self._quarantine)
-        kept = self._quarantine / f"{name}.{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
-        self.shelf.keep(name, kept)
-        return kept
-
-    def workspace(self, name: str) -> Path:
-        """Where a template is made before it enters the pool."""
-        path = self.incoming(name)
-        make_directory(path)
-        return path
-
-    def incoming(self, name: str) -> Path:
-        """Its workspace, be it there or not."""
-        return self._incoming / name
-
-    def discard_workspace(self, name: str) -> None:
-        shutil.rmtree(self.incoming(name), ignore_errors=True)
-
+    @abstractmethod
     def has_record(self, name: str) -> bool:
         """However damaged: disks may have been made from it."""
-        return self._ledger.has(name)
 
-    def is_unfinished(self, name: str) -> bool:
-        return self.incoming(name).exists()
+    @abstractmethod
+    def forget(self, name: str) -> None:
+        """Remove the record, before the bytes, so that nothing names a template that is half
+        gone. One that is gone already is no error."""
 
-    def unfinished(self) -> list[str]:
-        """Names of templates whose preparation was begun and has not ended."""
-        return sorted(path.name for path in self._incoming.glob("[!.]*"))
+    # Bytes
 
-    def space(self) -> int:
-        """What the templates take on disk, one that has no record yet included."""
-        names = {*self._ledger.names(), *self.unfinished()}
-        return sum(self.shelf.space(name) for name in names)
+    @abstractmethod
+    def refuse(self, format: DiskFormat) -> None:
+        """Raises NeedsHostFiles for what could not be served from here, or never be removed."""
+
+    @abstractmethod
+    def has(self, name: str) -> bool:
+        """Whether there is anything of this name in the pool."""
+
+    @abstractmethod
+    def enter(
+        self, part: Path, name: str, over: Left, note: Note, progress: Progress = silent
+    ) -> None:
+        """A complete file of this machine becomes a template: root's, read-only, and durable as
+        far as we can see to that. ``over``: what of ours is there; disks may be backed by a
+        whole one. Raises VolumeExists for what is not ours, which stays as it is."""
+
+    @abstractmethod
+    def proof(self, name: str) -> str:
+        """By what a template that is there is known again."""
+
+    @abstractmethod
+    def left(self, name: str, proof: str) -> Left:
+        """What is there now, by the proof that was last noted."""
+
+    @abstractmethod
+    def read(self, name: str) -> Iterator[bytes]:
+        """Raises VolumeNotFound."""
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Remove the bytes. What is gone already is no error."""
+
+    def keep_aside(self, name: str) -> Path:
+        """What a template is now, for people to look at when it was removed or replaced."""
+        quarantine = self.sidecar / "quarantine"
+        make_directory(quarantine)
+        kept = quarantine / f"{name}.{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
+        self._copy(name, kept)
+        return kept
+
+    def space(self, name: str | None = None) -> int:
+        """What the removal of a template would free; without a name, that of all of them, those
+        without a record yet included."""
+        names = {name} if name else {*self._recorded(), *self.unfinished()}
+        return sum(map(self._space, names))
 
     def unknown(self) -> list[str]:
-        """Files in the pool that are no template and no preparation of ours: never touched."""
-        known = {template.volume for template in self.all()} | set(self.unfinished())
-        return sorted(set(self.shelf.names()) - known - self._left_out)
+        """Names in the pool that are no template and no preparation of ours: never touched."""
+        return sorted(set(self._names()) - set(self._recorded()) - set(self.unfinished()))
+
+    @abstractmethod
+    def _recorded(self) -> list[str]:
+        """Names of all records, however damaged."""
+
+    @abstractmethod
+    def _read_record(self, name: str) -> bytes | None:
+        """Unsealed; None if there is none. Raises DamagedRecord."""
+
+    @abstractmethod
+    def _write_record(self, name: str, sealed: bytes) -> None:
+        """In place of what there was: there as a whole or not at all, whenever we are killed."""
+
+    @abstractmethod
+    def _record_path(self, name: str) -> Path:
+        """For people."""
+
+    @abstractmethod
+    def _names(self) -> list[str]:
+        """Of whatever is in the pool."""
+
+    @abstractmethod
+    def _length(self, name: str) -> int | None:
+        """In bytes; None if there is none."""
+
+    @abstractmethod
+    def _space(self, name: str) -> int:
+        """Of what is not there, nothing."""
+
+    @abstractmethod
+    def _copy(self, name: str, target: Path) -> None:
+        """To a new file of this machine."""
 
 
-def file_store(pool: Pool) -> TemplateStore:
-    """Of a host whose files are here."""
-    cache = Path(pool.path)
-    beside = cache.with_name(f"{cache.name}.millpond")
-    ledger = FileLedger(beside / "records")
-    return TemplateStore(pool, FileShelf(pool), ledger, beside)
+def seal(content: bytes) -> bytes:
+    """With its length and digest, so that one that is cut off or was changed is known."""
+    head = {"length": len(content), "sha256": _digest(content)}
+    return json.dumps(head).encode() + b"\n" + content
 
 
-def volume_store(pool: Pool, records: Pool, beside: Path) -> TemplateStore:
-    """Of any other host. That there is such a store is known here by its directory."""
-    make_directory(beside)
-    return TemplateStore(pool, VolumeShelf(pool), VolumeLedger(records), beside)
+def unseal(sealed: bytes, path: Path) -> bytes:
+    """Raises DamagedRecord."""
+    head, _, content = sealed.partition(b"\n")
+    try:
+        stated = json.loads(head)
+        intact = (stated["length"], stated["sha256"]) == (len(content), _digest(content))
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedRecord(path, "its first line is damaged") from error
+    if not intact:
+        raise DamagedRecord(path, "its content is not what it was when it was written")
+    return content
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

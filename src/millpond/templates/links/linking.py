@@ -173,7 +173,7 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         return super()._resumed(name)
 
     def _linkable(self, image: Image, format: DiskFormat) -> tuple[str, Place]:
-        if self._store.shelf.has(template_name(image.id, format)):
+        if self._store.has(template_name(image.id, format)):
             raise NotLinkable("a file of it is in the cache")
         return _linkable(self._images.locations(image), self._places, image, format)
 

@@ -1,4 +1,4 @@
-"""Shelves and ledgers of files, and of the volumes of a pool in memory."""
+"""Stores of templates: files of this machine, and volumes of a pool in memory; who owns one."""
 
 import itertools
 import threading
@@ -7,91 +7,78 @@ from dataclasses import replace
 
 import pytest
 
-from millpond.errors import CacheOfAnother, DamagedRecord, NeedsHostFiles
+from millpond.errors import CacheOfAnother, NeedsHostFiles
 from millpond.libvirt.memory_pool import MemoryPool
 from millpond.model.formats import DiskFormat
 from millpond.model.volume import VolumeSpec
 from millpond.templates.belonging import claim
-from millpond.templates.ledger import FileLedger, VolumeLedger
-from millpond.templates.shelf import FileShelf, Left, VolumeShelf
-from tests.contract.ledger import LedgerContract
-from tests.contract.shelf import ShelfContract, forget, part
+from millpond.templates.local import LocalTemplates
+from millpond.templates.remote import RemoteTemplates
+from millpond.templates.store import Left
+from tests.contract.template_store import TemplateStoreContract, forget, part, template
 
 
-class TestFileShelf(ShelfContract):
+class TestLocalTemplates(TemplateStoreContract):
     @pytest.fixture
-    def shelf(self, tmp_path):
+    def store(self, tmp_path):
         pool = MemoryPool("base")
         pool.path = str(tmp_path / "base")
         (tmp_path / "base").mkdir()
-        return FileShelf(pool)
-
-
-class TestVolumeShelf(ShelfContract):
-    @pytest.fixture
-    def shelf(self):
-        return VolumeShelf(MemoryPool("base"))
-
-    def test_one_that_disks_may_stand_on_is_not_replaced(self, shelf, tmp_path):
-        shelf.enter(part(tmp_path), "a", Left.NOTHING, forget)
-        with pytest.raises(NeedsHostFiles, match="replacing template a is not possible"):
-            shelf.enter(part(tmp_path, b"other"), "a", Left.WHOLE, forget)
-        assert b"".join(shelf.bytes_of("a")).startswith(b"a template")
-
-
-class TestFileLedger(LedgerContract):
-    @pytest.fixture
-    def ledger(self, tmp_path):
-        self.directory = tmp_path
-        return FileLedger(tmp_path)
+        self.records = tmp_path / "base.millpond" / "records"
+        return LocalTemplates(pool)
 
     def damage(self, name):
-        path = self.directory / f"{name}.json"
+        path = self.records / f"{name}.json"
         path.write_bytes(path.read_bytes()[:-1])
 
 
-class TestVolumeLedger(LedgerContract):
+class TestRemoteTemplates(TemplateStoreContract):
     @pytest.fixture
-    def ledger(self):
-        self.pool = MemoryPool("records")
-        return VolumeLedger(self.pool)
+    def store(self, tmp_path):
+        self.records = CutOff("records")
+        return RemoteTemplates(MemoryPool("base"), self.records, tmp_path / "sidecar")
 
     def damage(self, name):
-        self.pool.upload(f"{name}.json", b"?")
+        self.records.upload(f"{name}.json", b"?")
+
+    def test_one_that_disks_may_stand_on_is_not_replaced(self, store, tmp_path):
+        store.enter(part(tmp_path), "a", Left.NOTHING, forget)
+        with pytest.raises(NeedsHostFiles, match="replacing template a is not possible"):
+            store.enter(part(tmp_path, b"other"), "a", Left.WHOLE, forget)
+        assert b"".join(store.read("a")).startswith(b"a template")
 
     @pytest.mark.parametrize("done", range(7))
-    def test_cut_off_anywhere_it_holds_the_one_or_the_other(self, done):
+    def test_cut_off_anywhere_it_holds_the_one_or_the_other(self, store, tmp_path, done):
         """delete, create, upload of the next; the same of the record; delete the next."""
-        pool = CutOff("records")
-        ledger = VolumeLedger(pool)
-        ledger.write("a", b"old")
-        pool.left = done
+        store.enter(part(tmp_path), "a", Left.NOTHING, forget)
+        store.put(template("a", "old"))
+        self.records.left = done
         with pytest.raises(ConnectionError):
-            ledger.write("a", b"new")
-        pool.left = 100
-        assert ledger.read("a") in (b"old", b"new")
-        assert (ledger.names(), ledger.has("a")) == (["a"], True)
-        ledger.write("a", b"newer")
-        assert ledger.read("a") == b"newer"
-        assert pool.names() == ["a.json"]
+            store.put(template("a", "new"))
+        self.records.left = 100
+        found = store.find("a")
+        assert found in (template("a", "old"), template("a", "new"))
+        assert (list(store.all()), store.has_record("a")) == ([found], True)
+        store.put(template("a", "newer"))
+        assert store.find("a") == template("a", "newer")
+        assert self.records.names() == ["a.json"]
 
     @pytest.mark.parametrize("done", range(7))
-    def test_cut_off_at_first_it_holds_nothing_or_all(self, done):
-        pool = CutOff("records")
-        ledger = VolumeLedger(pool)
-        pool.left = done
+    def test_cut_off_at_first_it_holds_nothing_or_all(self, store, tmp_path, done):
+        store.enter(part(tmp_path), "a", Left.NOTHING, forget)
+        self.records.left = done
         with pytest.raises(ConnectionError):
-            ledger.write("a", b"new")
-        pool.left = 100
-        assert ledger.read("a") == (b"new" if ledger.has("a") else None)
-        ledger.remove("a")
-        assert (pool.names(), ledger.read("a")) == ([], None)
+            store.put(template("a"))
+        self.records.left = 100
+        assert store.find("a") == (template("a") if store.has_record("a") else None)
+        store.forget("a")
+        assert (self.records.names(), store.find("a")) == ([], None)
 
-    def test_a_record_that_was_damaged_later_is_not_one_that_was_never_whole(self):
-        pool = MemoryPool("records")
-        pool.create(VolumeSpec(name="a.json", format=DiskFormat.RAW, capacity=3))
-        with pytest.raises(DamagedRecord):
-            VolumeLedger(pool).read("a")
+    def test_a_record_that_was_damaged_later_is_not_one_that_was_never_whole(self, store):
+        self.records.create(VolumeSpec(name="a.json", format=DiskFormat.RAW, capacity=3))
+        self.records.create(VolumeSpec(name="b.json.next", format=DiskFormat.RAW, capacity=3))
+        assert (store.has_record("a"), store.has_record("b")) == (True, False)
+        assert (store.find("a"), store.find("b")) == (None, None)
 
 
 class CutOff(MemoryPool):
@@ -119,7 +106,7 @@ class CutOff(MemoryPool):
         self.left -= 1
 
 
-def test_a_cache_is_of_one_host_and_one_state_directory():
+def test_a_cache_is_of_one_host_and_one_state_directory(tmp_path):
     pool = MemoryPool("records")
     for _ in range(2):
         claim(pool, "me", "far")
@@ -127,7 +114,8 @@ def test_a_cache_is_of_one_host_and_one_state_directory():
     for owner, host in (("you", "far"), ("me", "near")):
         with pytest.raises(CacheOfAnother, match=r"another host or state directory \(me\.far\)"):
             claim(pool, owner, host)
-    assert VolumeLedger(pool).names() == []
+    store = RemoteTemplates(MemoryPool("base"), pool, tmp_path / "sidecar")
+    assert list(store.all()) == []
 
 
 class Crowded(MemoryPool):
