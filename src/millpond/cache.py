@@ -20,7 +20,6 @@ from millpond.errors import (
 )
 from millpond.images.source import Library
 from millpond.legacy.bases import NovaBases
-from millpond.libvirt.host_files import HostFiles
 from millpond.libvirt.pools import Pools
 from millpond.model.cloud import LinkAccess
 from millpond.model.formats import Backend, DiskFormat
@@ -70,14 +69,13 @@ class Cache:
     """QEMU's user."""
     host: str
     """Its name."""
-    files: HostFiles
     sidecar: Path
     """On this machine, of a cache on a remote host."""
 
     @cached_property
     def store(self) -> TemplateStore:
         base = self.pools.base
-        if self.files.are_here(base.name):
+        if base.local:
             return LocalTemplates(base)
         claim(self.pools.records, self.records.owner, self.host)
         return RemoteTemplates(base, self.pools.records, self.sidecar)

@@ -25,7 +25,6 @@ from millpond.libvirt.block_jobs import BlockJobs
 from millpond.libvirt.consoles import ConsoleFiles, Consoles, ConsoleVolumes
 from millpond.libvirt.domains import Domains
 from millpond.libvirt.ensure import PoolWanted
-from millpond.libvirt.host_files import HostFiles
 from millpond.libvirt.libvirt_pool import LibvirtPool
 from millpond.libvirt.pool import Pool, PoolType
 from millpond.libvirt.pools import PoolPlan, Pools
@@ -93,31 +92,25 @@ class Engine:
         clearing = self.settings.libvirt.clearing
         return Pools(self.libvirtd, self.pool_plan, self._locks, clearing)
 
-    @cached_property
-    def files(self) -> HostFiles:
-        return HostFiles(self.pools.opened, self.pool_plan.base.name)
-
-    @property
-    def files_are_here(self) -> bool:
-        """Of the host: those of its pools answer for all that lie in no pool. One of the two may
-        be shared with us, and its host be elsewhere."""
+    def probe_local_files(self) -> bool:
+        """Whether the host's files are local: those of its pools, which are made where they are
+        missing, answer for all that lie in no pool. One of the two may be shared with a host that
+        is remote."""
         plan = self.pool_plan
-        return all(
-            self.files.are_here(self.pools.named(p.name).name) for p in (plan.base, plan.disks)
-        )
+        return all(self.pools.named(each.name).local for each in (plan.base, plan.disks))
 
     @property
-    def files_seem_here(self) -> bool:
-        """The same, and nothing is made for it. Where there is no pool to try it with, or none
-        that can be used, the host's address tells."""
+    def seems_local(self) -> bool:
+        """The same, but no pool is made for it. Where there is no pool to probe, or none that can
+        be used, the host's address decides."""
         for pool in (self.pool_plan.base, self.pool_plan.disks):
             with suppress(MillpondError):
-                return self.files.are_here(pool.name)
+                return self.pools.opened(pool.name).local
         return not urlsplit(self.settings.libvirt.connection_uri).hostname
 
     @cached_property
     def consoles(self) -> Consoles:
-        if self.files_are_here:
+        if self.probe_local_files():
             return ConsoleFiles(self.commons.settings.instances_path)
         return ConsoleVolumes(lambda: self.pools.consoles)
 
@@ -174,7 +167,6 @@ class Engine:
             watch=self._watch,
             reader=self._qemu_uid,
             host=self.name,
-            files=self.files,
             sidecar=self._own_directory / "templates",
         )
 
@@ -202,7 +194,7 @@ class Engine:
     def _legacy_uses(self) -> tuple[list[Use], tuple[str, ...]]:
         """Legacy disks are only looked for as files, and not where the operator says that none is
         left."""
-        if self.settings.libvirt.selection.images_type.pools_only or not self.files_are_here:
+        if self.settings.libvirt.selection.images_type.pools_only or not self.probe_local_files():
             return [], ()
         return self.nova_layout().uses()
 
@@ -214,7 +206,7 @@ class Engine:
             locks=self.commons.locks,
             incoming=self._own_directory / "ceph",
         )
-        return RbdStorage(self.pools, name, bringing, self.files.can_open)
+        return RbdStorage(self.pools, name, bringing)
 
     @cached_property
     def host(self) -> Host:
@@ -225,7 +217,6 @@ class Engine:
                 each,
                 self.pools,
                 pool=own_pools.get(each, ""),
-                can_open=self.files.can_open,
                 linked=self.cache.linked,
             )
             for each in (Backend.RAW, Backend.QCOW2, Backend.PLOOP, Backend.LVM)
@@ -269,7 +260,7 @@ class Engine:
             compute.image_type_exclude_list,
             converted=compute.report_converted_image_types,
             hypervisor=self.hypervisor(hypervisor),
-            files_are_here=not is_asked or self.files_seem_here,
+            local=not is_asked or self.seems_local,
         )
 
     def hypervisor(self, found: str) -> str:
@@ -295,7 +286,7 @@ class Engine:
         return names
 
     def disk_space(self) -> PoolUsage:
-        return space.space(self.pools, self.pools_of_disks(), self.files.are_here)
+        return space.space(self.pools, self.pools_of_disks())
 
     @cached_property
     def legacy_storage(self) -> LegacyStorage:
@@ -314,7 +305,7 @@ class Engine:
 
     def legacy_layout(self) -> NovaLayout:
         """With the disks in pools that Nova has given names like ours."""
-        if not self.files_are_here:
+        if not self.probe_local_files():
             what, reason = "finding disks in Nova's legacy layout", "they lie in no pool"
             raise NeedsHostFiles(what, reason, str(self.commons.settings.instances_path))
         return self.nova_layout(self.refreshed_pool)
@@ -366,4 +357,4 @@ class Engine:
         wanted = self.settings.libvirt.virt_type
         if wanted in (VirtTypeOption.KVM, VirtTypeOption.QEMU):
             return VirtType(wanted.value)
-        return virtualization.choose(self.libvirtd, files_are_here=self.files_are_here)
+        return virtualization.choose(self.libvirtd, local=self.probe_local_files())

@@ -14,7 +14,7 @@ from typing import Any
 import libvirt
 from lxml import etree
 
-from millpond.libvirt.host_files import is_marker
+from millpond.libvirt.locality import is_marker
 from tests.chaos.model import Model, ServerModel
 from tests.chaos.world import World
 from tests.support import forked

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from millpond.errors import ConnectionLost, HostUnreachable, NoSpace
-from millpond.libvirt.host_files import are_here
 from millpond.model.flavor import Flavor
 from millpond.model.formats import DiskFormat
 from millpond.model.sizes import MiB
@@ -66,7 +65,7 @@ def create(far, name, image, **flavor):
 
 def test_files_are_looked_for_and_not_found(far):
     engine = far.engine()
-    assert not engine.files_are_here
+    assert not engine.probe_local_files()
     assert far.host.run("ls", str(far.bases)).stdout == ""
     assert not far.bases.exists()
     assert far.files() == []
@@ -74,14 +73,14 @@ def test_files_are_looked_for_and_not_found(far):
 
 def test_files_are_found_where_they_are_here(millpond):
     engine = millpond.engine()
-    assert engine.files_are_here
+    assert engine.probe_local_files()
     assert os.listdir(millpond.bases) == []
 
 
 def test_a_marker_that_a_killed_process_left_is_swept(far):
     base = far.engine().pools.base
     base.create(empty(f"millpond-marker-1700000000-{'0' * 32}"))
-    assert not far.engine().files_are_here
+    assert not far.engine().probe_local_files()
     assert base.names() == []
 
 
@@ -95,7 +94,7 @@ def test_two_that_look_at_once_do_not_mislead_each_other(millpond):
     def look():
         for _ in range(10):
             engine = millpond.engine()
-            answers.append(engine.files_are_here)
+            answers.append(engine.probe_local_files())
 
     threads = [threading.Thread(target=look) for _ in range(3)]
     for each in threads:
@@ -103,7 +102,7 @@ def test_two_that_look_at_once_do_not_mislead_each_other(millpond):
     for each in threads:
         each.join()
     assert answers == [True] * 30
-    assert are_here(millpond.engine().pools.base)
+    assert millpond.engine().pools.base.local
     assert os.listdir(millpond.bases) == []
 
 

@@ -393,10 +393,7 @@ class World:
         self.moments("step")
 
     def _host(self) -> Host:
-        def cannot_open(_volume: Volume, _how: int) -> bool:
-            return False
-
-        storage = LibvirtStorage(self.backend, self.pools, can_open=cannot_open)
+        storage = LibvirtStorage(self.backend, self.pools)
         choice = SimpleNamespace(backend=self.backend, reason="", template_format=DiskFormat.RAW)
         fields: dict[str, Any] = {
             "name": "local",

@@ -11,6 +11,7 @@ from typing import Any
 from millpond.disks.libvirt_storage import LibvirtStorage
 from millpond.engine import Engine
 from millpond.fleet import Fleet
+from millpond.libvirt.pools import Pools
 from millpond.model.formats import Backend
 from millpond.model.names import ServerId
 from millpond.model.server import Server
@@ -115,10 +116,10 @@ class Millpond:
 def without_files(engine: Engine) -> Host:
     """The engine's host as if none of its files could be opened here."""
     own_pools = {Backend.LVM: engine.settings.libvirt.pools.lvm}
+    locks = engine.commons.locks
+    pools = Pools(engine.libvirtd, engine.pool_plan, locks, probe=lambda _pool: False)
     backends = {
-        each: LibvirtStorage(
-            each, engine.pools, pool=own_pools.get(each, ""), can_open=lambda _path, _how: False
-        )
+        each: LibvirtStorage(each, pools, pool=own_pools.get(each, ""))
         for each in (Backend.RAW, Backend.QCOW2, Backend.PLOOP, Backend.LVM)
     }
     return replace(engine.host, backends=backends)

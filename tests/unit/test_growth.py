@@ -92,7 +92,7 @@ def pool_with_a_disk(calls: int, *, size: int = GiB) -> PoolThatDies:
 
 
 def growth(pool: PoolThatDies) -> Growth:
-    return GROWTHS[Way.REMADE](pool, DISK, lambda _path, _how: False)
+    return GROWTHS[Way.REMADE](pool, DISK)
 
 
 def take(pool: PoolThatDies, steps: list[str]) -> list[str]:
@@ -156,7 +156,7 @@ class Off:
 
 
 def host_of(pool: PoolThatDies, records: FileRecords) -> Any:
-    backend = LibvirtStorage(Backend.LVM, Pools(pool), can_open=lambda _path, _how: False)
+    backend = LibvirtStorage(Backend.LVM, Pools(pool))
     return SimpleNamespace(
         domains=Off(),
         records=records,
@@ -217,15 +217,16 @@ def test_a_copy_that_was_removed_by_whoever_gave_up_is_made_again() -> None:
 # Which way
 
 
-def way(type_: PoolType, disk: Disk, *, open: bool) -> Way:
-    pool = MemoryPool("pool", type_=type_)
+def way(type_: PoolType, disk: Disk, directory: Path, *, local: bool) -> Way:
+    pool = MemoryPool("pool", type_=type_, local=local)
+    pool.path = str(directory)
     pool.create(VolumeSpec(name=disk.volume, format=disk.format, capacity=disk.size))
-    backend = LibvirtStorage(disk.backend, Pools(pool), can_open=lambda _path, _how: open)
-    return backend.growth(disk).way
+    (directory / disk.volume).touch()
+    return LibvirtStorage(disk.backend, Pools(pool)).growth(disk).way
 
 
 @pytest.mark.parametrize(
-    ("type_", "format", "open", "expected"),
+    ("type_", "format", "local", "expected"),
     [
         (PoolType.DIR, DiskFormat.QCOW2, True, Way.RESIZED),
         (PoolType.DIR, DiskFormat.RAW, False, Way.RESIZED),
@@ -237,9 +238,9 @@ def way(type_: PoolType, disk: Disk, *, open: bool) -> Way:
     ],
 )
 def test_the_way_follows_from_the_pool_the_format_and_the_hosts_files(
-    type_: PoolType, format: DiskFormat, open: bool, expected: Way
+    tmp_path: Path, type_: PoolType, format: DiskFormat, local: bool, expected: Way
 ) -> None:
-    assert way(type_, replace(DISK, format=format), open=open) is expected
+    assert way(type_, replace(DISK, format=format), tmp_path, local=local) is expected
 
 
 def test_a_disk_goes_with_what_lies_beside_it() -> None:

@@ -49,5 +49,5 @@ def test_guests_of_parallels_have_ploop_disks_alone() -> None:
 
 def test_where_the_files_are_elsewhere_nothing_becomes_a_ploop_disk() -> None:
     ploop = Selection(mapping={ImageFormat.PLOOP: Backend.PLOOP})
-    found = taken(ploop, frozenset(), converted=True, files_are_here=False)
+    found = taken(ploop, frozenset(), converted=True, local=False)
     assert found == ALL - {ImageFormat.PLOOP}

@@ -22,7 +22,7 @@ class OnePool:
         self.directory = directory
 
     def named(self, name):
-        return SimpleNamespace(get=self.get)
+        return SimpleNamespace(get=self.get, local=True)
 
     @property
     def base(self):

@@ -48,7 +48,7 @@ def _explained(engine: Engine, image: Image) -> Explanation:
     prospects = Prospects(
         is_prepared=engine.cache.has,
         outlook=engine.cache.outlook,
-        is_local=engine.images.local_file(image) is not None and engine.files_seem_here,
+        is_local=engine.images.local_file(image) is not None and engine.seems_local,
     )
     selection = engine.settings.libvirt.selection
     return replace(explain(image, boot, selection, prospects), host=engine.name)

@@ -9,6 +9,7 @@ from typing import Protocol
 from millpond.disks import own_format
 from millpond.errors import NeedsHostFiles, NoSpace, PoolBusy, ToolFailed, VolumeNotFound
 from millpond.images.formats import written
+from millpond.libvirt.locality import can_open
 from millpond.libvirt.pool import Pool
 from millpond.model.layer import FileSource, Layer
 from millpond.model.names import grown_name
@@ -17,9 +18,6 @@ from millpond.model.server import Disk
 from millpond.model.sizes import format_size
 from millpond.model.volume import Volume, VolumeSpec
 from millpond.system import files, lvm, qemu_img
-
-CanOpen = Callable[[Volume, int], bool]
-"""Whether a volume of the host can be opened here, for reading or for writing."""
 
 
 class Growth(Protocol):
@@ -48,10 +46,9 @@ class Growth(Protocol):
 class _OfOneDisk:
     """Nothing lies beside it, unless its way says otherwise."""
 
-    def __init__(self, pool: Pool, disk: Disk, can_open: CanOpen) -> None:
+    def __init__(self, pool: Pool, disk: Disk) -> None:
         self._pool = pool
         self._disk = disk
-        self._can_open = can_open
 
     def begin(self, size: int) -> None:
         """It is touched at once."""
@@ -63,7 +60,7 @@ class _OfOneDisk:
         return self._pool.get(self._disk.volume)
 
     def _refuse_unless_open(self, volume: Volume) -> None:
-        if not self._can_open(volume, os.W_OK):
+        if not can_open(self._pool, volume, os.W_OK):
             reason = f"libvirt cannot do it in pool {volume.pool}"
             raise NeedsHostFiles(f"growing volume {volume.name}", reason, volume.path)
 
@@ -225,7 +222,7 @@ def _delete_grown(pool: Pool, disk: Disk) -> None:
         pool.delete(grown_name(disk.volume))
 
 
-GROWTHS: Mapping[Way, Callable[[Pool, Disk, CanOpen], Growth]] = {
+GROWTHS: Mapping[Way, Callable[[Pool, Disk], Growth]] = {
     Way.RESIZED: Resized,
     Way.EXTENDED: Extended,
     Way.REWRITTEN: Rewritten,

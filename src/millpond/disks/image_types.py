@@ -27,10 +27,11 @@ def taken(
     *,
     converted: bool,
     hypervisor: str = "qemu",
-    files_are_here: bool = True,
+    local: bool = True,
 ) -> frozenset[ImageFormat]:
-    """Without ``converted``, only formats whose bytes serve disks as they are."""
-    served = SERVED.get(hypervisor, frozenset()) - (frozenset() if files_are_here else NEED_FILES)
+    """Without ``converted``, only formats whose bytes serve disks as they are. ``local``: the
+    files of the host can be opened here."""
+    served = SERVED.get(hypervisor, frozenset()) - (frozenset() if local else NEED_FILES)
     choices = {each: selection.choose(each) for each in SOURCES}
     disks = {
         each

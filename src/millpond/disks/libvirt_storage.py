@@ -9,10 +9,10 @@ from pathlib import Path
 
 from millpond.disks import extraction, own_format
 from millpond.disks.backend import DiskWanted, PoolsOf
-from millpond.disks.growth import GROWTHS, CanOpen, Growth
+from millpond.disks.growth import GROWTHS, Growth
 from millpond.errors import DiskTooSmall, NeedsHostFiles, VolumeNotFound
 from millpond.images.formats import written
-from millpond.libvirt import host_files
+from millpond.libvirt import locality
 from millpond.libvirt.pool import Pool
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import Chain, FileSource, Layer, VolumeSource
@@ -45,13 +45,11 @@ class LibvirtStorage:
         pools: PoolsOf,
         *,
         pool: str = "",
-        can_open: CanOpen = host_files.can_open,
         linked: FindLinked = unlinked,
     ) -> None:
         self._backend = backend
         self._pools = pools
         self._own_pool = pool
-        self._can_open = can_open
         self._linked = linked
 
     def plan(self, wanted: DiskWanted) -> Disk:
@@ -100,7 +98,7 @@ class LibvirtStorage:
 
     def growth(self, disk: Disk, way: Way | None = None) -> Growth:
         pool = self._pools.named(disk.pool)
-        return GROWTHS[way or self._way(disk, pool)](pool, disk, self._can_open)
+        return GROWTHS[way or self._way(disk, pool)](pool, disk)
 
     def mend(self, disk: Disk) -> None:
         if not disk.format.stays_open:
@@ -130,7 +128,7 @@ class LibvirtStorage:
     ) -> None:
         """By qemu-img with every layer stated: createXMLFrom would take a raw disk for what its
         first bytes say, and a guest writes those (trap 2)."""
-        if self._is_here(disk):
+        if self._is_local(disk):
             told = Told(progress=progress, total=disk.size)
             qemu_img.extract(self._layers(disk), target, format, compress=compress, told=told)
             return
@@ -145,14 +143,14 @@ class LibvirtStorage:
             extraction.tidy(pool, disk)
 
     def extracts_beside(self, disk: Disk) -> bool:
-        return extraction.is_beside(disk) and not self._is_here(disk)
+        return extraction.is_beside(disk) and not self._is_local(disk)
 
     def tidy(self, disk: Disk) -> None:
         extraction.tidy(self._pools.named(disk.pool), disk)
 
     def merge(self, disk: Disk, above: Layer) -> None:
         volume = self._pools.named(disk.pool).get(disk.volume)
-        if not self._is_here(disk):
+        if not self._is_local(disk):
             reason = "libvirt merges only disks of a server that runs"
             raise NeedsHostFiles(f"writing an overlay into {disk.role}", reason, volume.path)
         layers = (above, *self._layers(disk))
@@ -177,8 +175,8 @@ class LibvirtStorage:
         if self._can_open(volume, os.R_OK):
             files.sync_path(Path(volume.path))
 
-    def _is_here(self, disk: Disk) -> bool:
-        """With the template that it stands on, which may lie in a pool that is elsewhere."""
+    def _is_local(self, disk: Disk) -> bool:
+        """With the template that backs it, whose pool may be remote."""
         volumes = [self._pools.named(disk.pool).get(disk.volume)]
         if disk.overlay and disk.template and not self._linked(disk.template.volume):
             volumes.append(self._pools.base.get(disk.template.volume))
@@ -271,6 +269,9 @@ class LibvirtStorage:
             return volume
         pool.delete(volume.name)
         raise NeedsHostFiles(f"a {disk.format} disk", "libvirt cannot make one", volume.path)
+
+    def _can_open(self, volume: Volume, how: int) -> bool:
+        return locality.can_open(self._pools.named(volume.pool), volume, how)
 
     def _can_fill(self, volume: Volume, base: Volume | None) -> bool:
         readable = base is None or self._can_open(base, os.R_OK)

@@ -10,10 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millpond.disks.backend import PoolsOf
-from millpond.disks.growth import CanOpen
 from millpond.disks.libvirt_storage import LibvirtStorage, spec_of
 from millpond.errors import MillpondError, VolumeExists
-from millpond.libvirt import host_files
 from millpond.libvirt.pool import Pool
 from millpond.libvirt.transfer import download
 from millpond.model.formats import Backend, DiskFormat
@@ -52,14 +50,8 @@ class Bringing:
 
 
 class RbdStorage(LibvirtStorage):
-    def __init__(
-        self,
-        pools: PoolsOf,
-        pool: str,
-        bringing: Bringing,
-        can_open: CanOpen = host_files.can_open,
-    ) -> None:
-        super().__init__(Backend.RBD, pools, pool=pool, can_open=can_open)
+    def __init__(self, pools: PoolsOf, pool: str, bringing: Bringing) -> None:
+        super().__init__(Backend.RBD, pools, pool=pool)
         self._bringing = bringing
         self._locks = bringing.locks
 
@@ -109,7 +101,7 @@ class RbdStorage(LibvirtStorage):
     def _frozen(self, disk: Disk) -> RbdSource:
         return _image(self._pools.named(disk.pool), disk.volume, FROZEN)
 
-    def _is_here(self, disk: Disk) -> bool:
+    def _is_local(self, disk: Disk) -> bool:
         return True  # as much as anywhere: the cluster is asked, and not the host
 
     def _layers(self, disk: Disk) -> Chain:

@@ -1,7 +1,7 @@
 """How much space the pools of a host's disks have, each file system counted once."""
 
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from millpond.errors import PoolNotFound
@@ -11,9 +11,9 @@ from millpond.model.server import Server
 from millpond.model.volume import PoolUsage
 
 
-def space(pools: Pools, names: Iterable[str], are_here: Callable[[str], bool]) -> PoolUsage:
+def space(pools: Pools, names: Iterable[str]) -> PoolUsage:
     """Together. Directory pools of one file system share its space."""
-    usages = {name: _usage(pools, name, are_here) for name in names}
+    usages = {name: _usage(pools, name) for name in names}
     found = {_place(pools, name): usage for name, usage in usages.items()}
     return PoolUsage(
         capacity=sum(each.capacity for each in found.values()),
@@ -28,11 +28,11 @@ def promised(pools: Pools, servers: Sequence[Server]) -> int:
     return sum(_growth(pools, ours))
 
 
-def _usage(pools: Pools, name: str, are_here: Callable[[str], bool]) -> PoolUsage:
-    """Of a file system that is here, as it is: libvirt answers as of its last refresh, and guests
+def _usage(pools: Pools, name: str) -> PoolUsage:
+    """Of a local file system, as it is: libvirt answers as of its last refresh, and guests
     fill their disks meanwhile."""
     pool = pools.named(name)
-    if pools.plan.all()[name].type is not PoolType.DIR or not are_here(name):
+    if pools.plan.all()[name].type is not PoolType.DIR or not pool.local:
         return pool.usage()
     found = os.statvfs(pool.path)
     return PoolUsage(

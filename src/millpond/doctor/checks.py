@@ -68,14 +68,16 @@ OF_A_HOST: tuple[Check[Engine], ...] = (
         lack="libvirt or QEMU is too old",
     ),
     Check(name="kvm", looks=(kvm.look,), needs=("versions",)),
-    Check(name="apparmor", looks=(apparmor.look,), needs=("versions",), skips=places.not_here),
+    Check(
+        name="apparmor", looks=(apparmor.look,), needs=("versions",), skips=places.explain_remote
+    ),
     Check(name="space", looks=(space.look,)),
     Check(name="pools", looks=(pools.look,), needs=("versions",), lack="a pool cannot be used"),
     Check(
         name="permissions",
         looks=(permissions.ways, permissions.bases),
         needs=("versions",),
-        skips=places.not_here,
+        skips=places.explain_remote,
     ),
     Check(name="operations", looks=(servers.interrupted,), needs=("records",)),
     Check(
@@ -95,9 +97,14 @@ OF_A_HOST: tuple[Check[Engine], ...] = (
         name="directories",
         looks=(strays.directories,),
         needs=("versions", "records"),
-        skips=places.not_here,
+        skips=places.explain_remote,
     ),
-    Check(name="legacy", looks=(legacy.look,), needs=("records", "pools"), skips=places.not_here),
+    Check(
+        name="legacy",
+        looks=(legacy.look,),
+        needs=("records", "pools"),
+        skips=places.explain_remote,
+    ),
 )
 
 CHECKS = (*COMMON, *OF_A_HOST)

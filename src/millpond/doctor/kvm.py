@@ -22,7 +22,7 @@ class Access(StrEnum):
 
 def look(engine: Engine) -> Iterator[Finding]:
     wanted = engine.settings.libvirt.virt_type
-    if not engine.files_seem_here:
+    if not engine.seems_local:
         yield _by_word(engine.libvirtd, wanted)
         return
     found = access(engine.libvirtd)

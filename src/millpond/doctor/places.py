@@ -10,6 +10,6 @@ def nearest_existing(path: Path) -> Path:
     return next(each for each in (path, *path.parents) if each.exists())
 
 
-def not_here(engine: Engine) -> str:
+def explain_remote(engine: Engine) -> str:
     """Why there is nothing to look at."""
-    return "" if engine.files_seem_here else "the files of the host cannot be opened here"
+    return "" if engine.seems_local else "the files of the host cannot be opened here"

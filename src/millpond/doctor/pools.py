@@ -38,7 +38,7 @@ def _finding(engine: Engine, wanted: PoolWanted, found: PoolOverview) -> Finding
     if found.state == "inactive":
         inactive = PoolInactive(name)
         return problem(str(inactive), inactive.advice, partial(_start, engine, found))
-    if found.type == PoolType.DIR and engine.files_seem_here and not Path(found.path).is_dir():
+    if found.type == PoolType.DIR and engine.seems_local and not Path(found.path).is_dir():
         return problem(
             f"storage pool {name!r} is active, but its directory {found.path} is missing",
             "mount it or restore it; an empty one (mkdir -m 0711) will do if nothing was in it",
@@ -69,7 +69,7 @@ def _start(engine: Engine, found: PoolOverview) -> str:
     """Killed right after it was defined, a pool has no directory yet. One that disks are in has
     lost it, and an empty one would only hide that."""
     never_used = found.type == PoolType.DIR and not _is_used(engine, found.name)
-    has_directory = engine.files_seem_here and Path(found.path).exists()
+    has_directory = engine.seems_local and Path(found.path).exists()
     start_pool(engine.libvirtd, found.name, build=never_used and not has_directory)
     return "it was started"
 

@@ -70,7 +70,7 @@ def _disk(engine: Engine, server: Server, disk: Disk) -> Finding | None:
         return _of_a_missing_pool(engine, disk, owner)
     if pool.find(disk.volume):
         return None
-    if engine.files_seem_here and (Path(pool.path) / disk.volume).exists():
+    if engine.seems_local and (Path(pool.path) / disk.volume).exists():
         return problem(
             f"libvirt does not see {disk.volume}, {owner}, which lies in {pool.path}",
             f"'virsh pool-refresh {pool.name}', or '{Tool.REPAIR}', lets it look again",

@@ -22,7 +22,7 @@ _BLOCK = 512  # st_blocks counts in these, whatever the file system's own are (s
 
 
 def look(engine: Engine) -> Iterator[Finding]:
-    is_seen = engine.files_seem_here
+    is_seen = engine.seems_local
     pools = {each.name: Path(each.path) for each in engine.pool_plan.directories() if is_seen}
     if not is_seen:
         yield from _of_pools(engine)

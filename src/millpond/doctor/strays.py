@@ -12,7 +12,7 @@ from millpond.engine import Engine
 from millpond.errors import PoolNotFound, Tool
 from millpond.libvirt.consoles import CONSOLE_LOG
 from millpond.libvirt.domains import MarkedDomain
-from millpond.libvirt.host_files import is_marker
+from millpond.libvirt.locality import is_marker
 from millpond.libvirt.sharing import is_mark
 from millpond.model.formats import DiskFormat
 from millpond.model.names import UUID, ServerId, split_volume_name, template_name
@@ -125,7 +125,7 @@ def _in_base_pool(engine: Engine) -> Finding | None:
 
 
 def _needed_by_nova(engine: Engine) -> set[str]:
-    servers = engine.nova_layout().servers() if engine.files_seem_here else []
+    servers = engine.nova_layout().servers() if engine.seems_local else []
     return {disk.base.volume for server in servers for disk in server.disks if disk.base}
 
 

@@ -12,6 +12,7 @@ from millpond.errors import (
     PoolUnusable,
 )
 from millpond.libvirt.libvirt_pool import LibvirtPool
+from millpond.libvirt.locality import Probe, probe
 from millpond.libvirt.pool import CAPABILITIES, PoolType
 from millpond.model.layer import CephAccess
 from millpond.model.volume import Clearing
@@ -70,14 +71,20 @@ def _rbd_xml(name: str, ceph: CephAccess) -> PoolXml:
 
 
 def ensure_pool(
-    host: Libvirtd, wanted: PoolWanted, locks: Locks, clearing: Clearing | None = None
+    host: Libvirtd,
+    wanted: PoolWanted,
+    locks: Locks,
+    clearing: Clearing | None = None,
+    probe: Probe = probe,
 ) -> LibvirtPool:
     """The pool, defined and started if there was none. What is there already is never changed,
     but for its autostart: a pool that differs raises one of three errors (B27)."""
     with locks.hold(f"pool-define:{wanted.name}"):
         if not _is_there(host, wanted):
             _define(host, wanted)
-    return LibvirtPool(host, wanted.name, wanted.path, locks, wanted.type, wanted.ceph, clearing)
+    return LibvirtPool(
+        host, wanted.name, wanted.path, locks, wanted.type, wanted.ceph, clearing, probe
+    )
 
 
 def start_pool(host: Libvirtd, name: str, *, build: bool = False) -> None:

@@ -21,7 +21,7 @@ from millpond.errors import (
     VolumeExists,
     VolumeNotFound,
 )
-from millpond.libvirt.host_files import are_here
+from millpond.libvirt.locality import Probe, probe
 from millpond.libvirt.pool import CAPABILITIES, PoolType
 from millpond.model.layer import CephAccess, RbdSource, Source, VolumeSource
 from millpond.model.sizes import format_size
@@ -62,20 +62,22 @@ class LibvirtPool:
         type_: PoolType = PoolType.DIR,
         ceph: CephAccess | None = None,
         clearing: Clearing | None = None,
+        probe: Probe = probe,
     ) -> None:
         self.name = name
         self.path = path
         self.ceph = ceph
+        self.place = f"Ceph pool {ceph.pool}" if ceph else path  # in words
         self.capabilities = CAPABILITIES[type_]
         self._host = host
         self._locks = locks
         self._clearing = clearing or Clearing()
+        self._probe = probe
         self._fell = False
 
     @property
-    def place(self) -> str:
-        """Where its volumes are, in words."""
-        return f"Ceph pool {self.ceph.pool}" if self.ceph else self.path
+    def local(self) -> bool:
+        return self._probe(self)
 
     def find(self, name: str) -> Volume | None:
         try:
@@ -226,7 +228,7 @@ class LibvirtPool:
         """libvirt takes a file for a directory of ploop's if its bytes say so, be it that we made
         it so or that a guest wrote it, and cannot delete it. One that is gone, it can."""
         path = self.get(name).path
-        if not are_here(self):  # another host may have a file of this name, and it may be here
+        if not self.local:  # there may be a file of this name here, too
             reason = "libvirt takes it for a directory"
             raise NeedsHostFiles(f"deleting volume {name}", reason, path)
         os.unlink(path)

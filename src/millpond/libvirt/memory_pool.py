@@ -25,6 +25,7 @@ class MemoryPool:
         type_: PoolType = PoolType.DIR,
         size: int = GiB,
         contents: dict[str, bytes] | None = None,
+        local: bool = False,
     ) -> None:
         """``contents``: what volumes begin with, by their paths; pools that copy from each other
         share it."""
@@ -32,6 +33,7 @@ class MemoryPool:
         self.path = f"/{name}"
         self.ceph: CephAccess | None = None
         self.capabilities = CAPABILITIES[type_]
+        self.local = local
         self._size = size
         self._volumes: dict[str, Volume] = {}
         self._contents = {} if contents is None else contents

@@ -37,6 +37,12 @@ class Pool(Protocol):
     @property
     def capabilities(self) -> PoolCapabilities: ...
 
+    @property
+    def local(self) -> bool:
+        """Whether its files can be opened on this machine; of a pool whose volumes are no files,
+        whether its host is this machine. Probed once per process, when it is first asked."""
+        ...
+
     def find(self, name: str) -> Volume | None: ...
 
     def get(self, name: str) -> Volume:

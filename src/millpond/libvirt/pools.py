@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from millpond.errors import LibvirtFailed, PoolNotFound, PoolOfAnotherType
 from millpond.libvirt.ensure import PoolWanted, ensure_pool
 from millpond.libvirt.libvirt_pool import LibvirtPool
+from millpond.libvirt.locality import LocalityProbe, Probe
 from millpond.libvirt.pool import PoolType
 from millpond.model.layer import CephAccess
 from millpond.model.volume import Clearing
@@ -29,7 +30,7 @@ class PoolPlan:
 
     @property
     def records(self) -> PoolWanted:
-        """Of templates, where the directory beside the base pool is reached only as a pool."""
+        """Of the templates of a remote host, whose sidecar is reached only as a pool."""
         return PoolWanted(
             name=f"{self.base.name}.records", path=f"{self.base.path}.millpond/records"
         )
@@ -58,7 +59,7 @@ class PoolPlan:
         }
 
     def beside(self) -> Mapping[str, PoolWanted]:
-        """Those that only a host has whose files are not here."""
+        """Those that only a remote host has."""
         return {each.name: each for each in (self.records, self.consoles)}
 
     def find(self, name: str) -> PoolWanted | None:
@@ -70,9 +71,15 @@ class PoolPlan:
 
 class Pools:
     def __init__(
-        self, host: Libvirtd, plan: PoolPlan, locks: Locks, clearing: Clearing | None = None
+        self,
+        host: Libvirtd,
+        plan: PoolPlan,
+        locks: Locks,
+        clearing: Clearing | None = None,
+        probe: Probe | None = None,
     ) -> None:
         self.plan = plan
+        self._probe = probe or LocalityProbe(lambda: self.opened(plan.base.name))
         self._clearing = clearing
         self._host = host
         self._locks = locks
@@ -99,7 +106,7 @@ class Pools:
         if name not in self._known:
             wanted = self.plan.find(name)
             self._known[name] = (
-                ensure_pool(self._host, wanted, self._locks, self._clearing)
+                ensure_pool(self._host, wanted, self._locks, self._clearing, self._probe)
                 if wanted
                 else self.opened(name)
             )
@@ -125,6 +132,7 @@ class Pools:
             type_,
             _ceph(xml),
             self._clearing,
+            self._probe,
         )
 
 

@@ -46,10 +46,10 @@ def qemu_user(host: Libvirtd) -> QemuUser | None:
     return QemuUser(uid, frozenset({gid, *_groups_of(uid)}))
 
 
-def choose(host: Libvirtd, *, files_are_here: bool) -> VirtType:
-    """KVM if there is one and QEMU's user can open it (virt_type = auto); of a host whose files
-    are not here, by libvirt's word."""
-    if not files_are_here:
+def choose(host: Libvirtd, *, local: bool) -> VirtType:
+    """KVM if there is one and QEMU's user can open it (virt_type = auto); of a remote host, by
+    libvirt's word."""
+    if not local:
         return VirtType.KVM if host.offers(VirtType.KVM) else VirtType.QEMU
     if not KVM.exists():
         LOG.debug("plain emulation: there is no %s", KVM)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from millpond.errors import PoolUnusable, VolumeExists, VolumeNotFound
-from millpond.libvirt.host_files import is_marker
+from millpond.libvirt.locality import is_marker
 from millpond.libvirt.pool import Pool
 from millpond.model.formats import DiskFormat
 from millpond.system import files

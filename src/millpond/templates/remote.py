@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from millpond.errors import DamagedRecord, NeedsHostFiles, VolumeExists, VolumeNotFound
-from millpond.libvirt.host_files import is_marker
+from millpond.libvirt.locality import is_marker
 from millpond.libvirt.pool import Pool
 from millpond.libvirt.transfer import bytes_of, download
 from millpond.model.formats import DiskFormat

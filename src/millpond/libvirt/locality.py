@@ -1,4 +1,5 @@
-"""Whether the files of a host can be opened here: tried, not deduced from the host's address."""
+"""Whether the files of a pool are local: probed by a marker volume, not deduced from the host's
+address."""
 
 import logging
 import os
@@ -20,50 +21,45 @@ LOG = logging.getLogger(__name__)
 
 _MARKER = re.compile(r"millpond-marker-(\d+)-[0-9a-f]{32}")
 _DEAD_AFTER = 60
-"""Seconds: who looks for a marker needs a thousandth of one."""
+"""Seconds: looking for a marker takes a thousandth of one."""
 
 
-class HostFiles:
-    """The answer for each pool is kept for as long as the process lives."""
+Probe = Callable[[Pool], bool]
+"""Whether the files of a pool can be opened on this machine."""
 
-    def __init__(self, find_pool: Callable[[str], Pool], base: str) -> None:
-        """``base``: the directory pool that answers for pools whose volumes are no files."""
-        self._find_pool = find_pool
-        self._base = base
+
+class LocalityProbe:
+    """Keeps the answer for each pool of a host as long as the process lives."""
+
+    def __init__(self, find_base: Callable[[], Pool]) -> None:
+        """``find_base``: the directory pool that answers for pools whose volumes are no files."""
+        self._find_base = find_base
         self._known: dict[str, bool] = {}
         self._lock = threading.Lock()
 
-    def can_open(self, volume: Volume, how: int) -> bool:
-        """For reading or for writing. A file of another host may have the same path here."""
-        return self.are_here(volume.pool) and os.access(volume.path, how)
-
-    def are_here(self, pool: str) -> bool:
+    def __call__(self, pool: Pool) -> bool:
         with self._lock:
-            if pool not in self._known:
-                self._known[pool] = self._are_here(self._find_pool(pool))
-            return self._known[pool]
-
-    def _are_here(self, pool: Pool) -> bool:
-        if not (pool.path and pool.capabilities.sparse):
-            pool = self._find_pool(self._base)
-        _sweep(pool)
-        found = are_here(pool)
-        LOG.debug("the files of pool %s %s here", pool.name, "are" if found else "are not")
-        return found
+            if pool.name not in self._known:
+                has_files = pool.path and pool.capabilities.sparse
+                self._known[pool.name] = probe(pool if has_files else self._find_base())
+            return self._known[pool.name]
 
 
-def can_open(volume: Volume, how: int) -> bool:
-    """Of a host whose files are all here."""
-    return os.access(volume.path, how)
+def can_open(pool: Pool, volume: Volume, how: int) -> bool:
+    """A volume of this pool, for reading or for writing. A file of a remote host may have the
+    same path here."""
+    return pool.local and os.access(volume.path, how)
 
 
-def are_here(pool: Pool) -> bool:
+def probe(pool: Pool) -> bool:
+    _sweep(pool)
     try:
         while (found := _look(pool)) is None:
             LOG.debug("somebody swept the marker in pool %s: once more", pool.name)
-        return found
     except NoSpace:
-        return _compare(pool)
+        found = _compare(pool)
+    LOG.debug("the files of pool %s are %s", pool.name, "local" if found else "remote")
+    return found
 
 
 def _compare(pool: Pool) -> bool:

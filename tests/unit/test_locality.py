@@ -1,11 +1,11 @@
-"""Whether a host's files are here, on pools in memory; bytes on their way."""
+"""Whether the files of a pool are local, on pools in memory; bytes on their way."""
 
 import os
 
 import pytest
 
 from millpond.errors import TransferIncomplete
-from millpond.libvirt.host_files import HostFiles, is_marker
+from millpond.libvirt.locality import LocalityProbe, can_open, is_marker, probe
 from millpond.libvirt.memory_pool import MemoryPool
 from millpond.libvirt.pool import PoolType
 from millpond.libvirt.transfer import download
@@ -37,37 +37,33 @@ def here(tmp_path):
     return pool
 
 
-def files_of(*pools):
-    return HostFiles({each.name: each for each in pools}.__getitem__, pools[0].name)
-
-
 def test_they_are_here_if_a_marker_is(here, tmp_path):
-    assert files_of(here).are_here("here")
+    assert probe(here)
     assert os.listdir(tmp_path) == here.names() == []
 
 
 def test_they_are_not_if_it_is_not(tmp_path):
     far = MemoryPool("far")
     far.path = str(tmp_path)  # there is such a directory here
-    assert not files_of(far).are_here("far")
+    assert not probe(far)
     assert far.names() == []
 
 
 def test_another_file_of_the_same_name_is_not_enough(here):
     here.cut = 1
-    assert not files_of(here).are_here("here")
+    assert not probe(here)
 
 
 def test_it_is_tried_once(here):
-    files = files_of(here)
-    assert files.are_here("here")
+    kept = LocalityProbe(lambda: here)
+    assert kept(here)
     here.create = None
-    assert files.are_here("here")
+    assert kept(here)
 
 
 def test_the_base_pool_answers_for_volumes_that_are_no_files(here):
     lvm = MemoryPool("lvm", type_=PoolType.LOGICAL)
-    assert files_of(here, lvm).are_here("lvm")
+    assert LocalityProbe(lambda: here)(lvm)
     assert lvm.names() == []
 
 
@@ -76,14 +72,15 @@ def test_a_path_that_is_here_by_chance_is_not_opened(tmp_path):
     far.path = str(tmp_path)
     volume = far.create(VolumeSpec(name="disk", format=DiskFormat.RAW, capacity=1))
     (tmp_path / "disk").write_bytes(b"of another host")
-    assert not files_of(far).can_open(volume, os.R_OK)
+    far.local = probe(far)
+    assert not can_open(far, volume, os.R_OK)
 
 
 def test_only_markers_that_nobody_looks_for_any_more_are_swept(here):
     old, young = (f"millpond-marker-{at}-{'0' * 32}" for at in (1_700_000_000, 99_999_999_999))
     for name in (old, young, "millpond-marker-mine"):
         here.create(VolumeSpec(name=name, format=DiskFormat.RAW, capacity=1))
-    assert files_of(here).are_here("here")
+    assert probe(here)
     assert here.names() == [young, "millpond-marker-mine"]
     assert [is_marker(each) for each in here.names()] == [True, False]
 
