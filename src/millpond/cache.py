@@ -33,10 +33,15 @@ from millpond.records.records import Records
 from millpond.system.iscsi import initiator_name
 from millpond.templates.belonging import claim
 from millpond.templates.blank import BlankTemplates
-from millpond.templates.cache_manager import ImageCacheManager, Surroundings
-from millpond.templates.handler import BaseTemplateImagehandler, Outlook, Workshop, adopt_nothing
+from millpond.templates.cache_manager import ImageCacheManager
+from millpond.templates.handler import (
+    BaseTemplateImagehandler,
+    HandlerContext,
+    LinkPreview,
+    adopt_nothing,
+)
+from millpond.templates.leases import UsageLeases
 from millpond.templates.local import LocalTemplates
-from millpond.templates.marks import Marks
 from millpond.templates.plugins import find_handler
 from millpond.templates.publication import Publication
 from millpond.templates.remote import RemoteTemplates
@@ -84,23 +89,23 @@ class Cache:
     def templates(self) -> BaseTemplateImagehandler:
         if not self.store.local and issubclass(self._handler, find_handler(HANDLERS, LINKING)):
             LOG.warning("images are not linked: %s", _NOT_LINKED)
-            return find_handler(HANDLERS, DOWNLOADING)(self._workshop)
-        return self._handler(self._workshop)
+            return find_handler(HANDLERS, DOWNLOADING)(self._context)
+        return self._handler(self._context)
 
     @cached_property
     def links(self) -> BaseTemplateImagehandler:
         """Of templates that are links, whatever handler is chosen for new ones."""
         kind = find_handler(HANDLERS, LINKING)
-        return self.templates if isinstance(self.templates, kind) else kind(self._workshop)
+        return self.templates if isinstance(self.templates, kind) else kind(self._context)
 
     @cached_property
-    def _workshop(self) -> Workshop:
-        return Workshop(
+    def _context(self) -> HandlerContext:
+        return HandlerContext(
             store=self.store,
             images=self.images,
             users=self.users,
             watch=self.watch,
-            note_use=self.marks.note,
+            note_use=self.leases.note,
             make_room=self._make_room,
             adopt_image=self.bases.adopt_image if self.bases else adopt_nothing,
             links=self._link_access(),
@@ -113,7 +118,7 @@ class Cache:
             self.common.default_ephemeral_format,
             self.users,
             self.watch,
-            self.marks.note,
+            self.leases.note,
             self._make_room,
             self.bases.adopt_swap if self.bases else adopt_nothing,
         )
@@ -129,28 +134,29 @@ class Cache:
         """Of Nova's own driver, by Nova's rules; the names of what went."""
         if self.bases is None:
             return []
-        return self.bases.prune(self.rules, needed, self.uses.all, self.marks.hosts_using)
+        return self.bases.prune(self.rules, needed, self.uses.all, self.leases.hosts_using)
 
     @cached_property
-    def marks(self) -> Marks:
-        lease = timedelta(seconds=self.common.image_cache.host_lease_seconds)
-        return Marks(self.store, lambda: self.records.owner, lease)
+    def leases(self) -> UsageLeases:
+        term = timedelta(seconds=self.common.image_cache.host_lease_seconds)
+        return UsageLeases(self.store, lambda: self.records.owner, term)
 
     @cached_property
     def manager(self) -> ImageCacheManager:
-        around = Surroundings(
+        return ImageCacheManager(
+            self.store,
+            self.leases,
+            self.images,
             find_uses=self.uses.all,
             find_promised=self.uses.promised,
-            images=self.images,
-            drop=self._drop,
-            tidy=self.tidy,
+            remove=self._remove,
+            cleanup=self.cleanup,
         )
-        return ImageCacheManager(self.store, self.marks, around)
 
     @cached_property
     def scrub(self) -> Scrub:
         publication = Publication(self.store, self.users, self.watch)
-        return Scrub(self.store, publication, self.users, self._renewed)
+        return Scrub(self.store, publication, self.users, self._renew)
 
     @property
     def rules(self) -> Rules:
@@ -181,7 +187,7 @@ class Cache:
             raise TemplateNotFound(name)
         return found
 
-    def tidy(self) -> None:
+    def cleanup(self) -> None:
         """Finish or undo what was interrupted, and look after what is linked."""
         self.templates.init()
         if any(each.link for each in self.all()) and self.links is not self.templates:
@@ -216,31 +222,30 @@ class Cache:
             return None
         return self.store
 
-    def outlook(self, image: Image, format: DiskFormat) -> Outlook:
+    def preview_link(self, image: Image, format: DiskFormat) -> LinkPreview:
         """How a template would be prepared."""
         if self._is_there and not self.store.local:
-            return Outlook(not_linked=_NOT_LINKED)
-        return self._handler.outlook(self.images, self._link_access(), image, format)
+            return LinkPreview(not_linked=_NOT_LINKED)
+        return self._handler.preview_link(self.images, self._link_access(), image, format)
 
     def users(self, template: str) -> tuple[str, ...]:
         """Whoever uses a template, ours or not: records, domains, volumes and legacy disks of
         this host, and other hosts that share the cache. Nothing is removed without asking."""
-        return self.uses.all().of(template) + self.marks.hosts_using(template)
+        return self.uses.all().of(template) + self.leases.hosts_using(template)
 
-    def forget(self, image: Image) -> None:
-        """Templates of an image that goes, if nothing uses any; those in the cluster first, which
+    def remove_image(self, image: Image) -> None:
+        """Remove the templates of an image, if nothing uses any; those in the cluster first, which
         can fail."""
         going = [each for each in self.all() if each.image == image.id]
         for template in going:
             if users := self.users(template.volume):
                 raise TemplateInUse(template.volume, users)
         for format in DiskFormat:
-            self._forget_in_cluster(template_name(image.id, format))
+            self._remove_from_cluster(template_name(image.id, format))
         for template in going:
-            self._forget_snapshot(template)
-            keeper = self.links if template.link else self.templates
-            keeper.remove_image(image.id, template.format)
-            self.marks.unpin(template.volume)
+            self._remove_link_snapshot(template)
+            self._handler_of(template).remove_image(image.id, template.format)
+            self.leases.unpin(template.volume)
 
     def links_by_name(self) -> Mapping[str, str]:
         """Templates by what they lead to in the network, as a domain names it."""
@@ -276,31 +281,32 @@ class Cache:
     def _make_room(self, needed: int) -> None:
         self.manager.make_room(self.rules, needed)
 
-    def _drop(self, template: Template) -> None:
+    def _remove(self, template: Template) -> None:
         """Its lock is held. In a Ceph cluster it goes first, while its name is known here, unless
         disks of other hosts stand on it."""
-        self._forget_in_cluster(template.volume)
-        self._forget_snapshot(template)
-        self._keeper(template).drop(template)
+        self._remove_from_cluster(template.volume)
+        self._remove_link_snapshot(template)
+        if template.link or template.image:
+            self._handler_of(template).drop(template)
+        else:
+            self.blanks.remove(template)
 
-    def _keeper(self, template: Template) -> BaseTemplateImagehandler | BlankTemplates:
-        if template.link:
-            return self.links
-        return self.templates if template.image else self.blanks
+    def _handler_of(self, template: Template) -> BaseTemplateImagehandler:
+        return self.links if template.link else self.templates
 
-    def _forget_in_cluster(self, template: str) -> None:
+    def _remove_from_cluster(self, template: str) -> None:
         if self.cluster:
-            self.cluster.forget_template(template)
+            self.cluster.remove_template(template)
 
-    def _forget_snapshot(self, template: Template) -> None:
+    def _remove_link_snapshot(self, template: Template) -> None:
         if self.cluster:
-            self.cluster.forget_link(template)
+            self.cluster.remove_link_snapshot(template)
 
     def _ceph(self) -> CephAccess | None:
         wanted = self.pools.plan.all().get(self.settings.libvirt.pools.rbd)
         return wanted.ceph if wanted else None
 
-    def _renewed(self, template: Template) -> Template:
+    def _renew(self, template: Template) -> Template:
         return self.templates.renew_image(self.images.describe(template.image), template.format)
 
     def _image_id(self, name: str) -> ImageId | None:

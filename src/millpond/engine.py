@@ -13,7 +13,7 @@ from millpond.config import LOCAL, HostSettings, VirtTypeOption
 from millpond.disks import image_types, space
 from millpond.disks.backend import ImageBackend
 from millpond.disks.libvirt_storage import LibvirtStorage
-from millpond.disks.rbd_storage import Bringing, RbdStorage
+from millpond.disks.rbd_storage import RbdStorage
 from millpond.errors import MillpondError, NeedsHostFiles, PoolNotFound
 from millpond.images.catalogue import Catalogue
 from millpond.images.source import Library
@@ -201,12 +201,13 @@ class Engine:
     @cached_property
     def rbd_storage(self) -> RbdStorage:
         name = self.settings.libvirt.pools.rbd
-        bringing = Bringing(
+        return RbdStorage(
+            self.pools,
+            name,
             owner=lambda: self.records.owner,
             locks=self.commons.locks,
             incoming=self._own_directory / "ceph",
         )
-        return RbdStorage(self.pools, name, bringing)
 
     @cached_property
     def host(self) -> Host:

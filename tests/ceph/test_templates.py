@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from millpond.disks.rbd_storage import COMPLETE, Bringing, RbdStorage, is_complete
+from millpond.disks.rbd_storage import COMPLETE, RbdStorage, is_complete
 from millpond.engine import Engine
 from millpond.errors import Busy, ToolFailed
 from millpond.model.formats import DiskFormat
@@ -40,7 +40,7 @@ def engine(millpond: Millpond, ceph: Ceph, rbd_pool: RbdPool, micro_guest) -> En
 def template(engine: Engine) -> Template:
     """In the cluster, too."""
     found = engine.cache.templates.fetch_image(engine.catalogue.get("guest"), DiskFormat.RAW)
-    engine.rbd_storage.bring(found)
+    engine.rbd_storage.upload_template(found)
     return found
 
 
@@ -66,7 +66,7 @@ def killed_after(commands: int, engine: Engine, template: Template) -> bool:
 
         sys.addaudithook(watch)
         try:
-            engine.rbd_storage.forget_template(template.volume)
+            engine.rbd_storage.remove_template(template.volume)
         finally:
             os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
@@ -86,9 +86,9 @@ def test_a_template_whose_removal_was_killed_can_be_used_and_removed_again(
     assert template.volume not in rbd.names(access) or is_complete(access, template.volume)
 
     fresh = millpond.engine()
-    fresh.rbd_storage.bring(template)
+    fresh.rbd_storage.upload_template(template)
     assert rbd.names(access) == [template.volume]
-    fresh.rbd_storage.forget_template(template.volume)
+    fresh.rbd_storage.remove_template(template.volume)
     assert rbd.names(access) == []
 
 
@@ -109,7 +109,7 @@ def test_what_an_older_version_left_of_a_template_is_repaired(
 def test_an_image_with_the_name_of_a_template_and_another_content_is_left_alone(
     millpond, template, access, ceph, engine
 ):
-    engine.rbd_storage.forget_template(template.volume)
+    engine.rbd_storage.remove_template(template.volume)
     ceph.rbd("create", "--size", f"{template.virtual_size}B", f"{access.pool}/{template.volume}")
     code, message = millpond.fails("server", "create", "web", "--image", "guest")
     assert code == 4
@@ -127,11 +127,11 @@ def test_a_clone_that_another_host_makes_meanwhile_keeps_the_template(template, 
     with rbd.exclusively(access, template.volume) as lease:
         assert rbd.rename(replace(origin, snapshot=""), aside, lease)
         rbd.clone(replace(origin, image=aside), RbdSource(access=access, image="clone"))
-    storage.forget_template(template.volume)  # sweeps, and cannot remove it
+    storage.remove_template(template.volume)  # sweeps, and cannot remove it
     assert sorted(rbd.names(access)) == [aside, "clone"]
     rbd.remove(RbdSource(access=access, image="clone"))
     pool.refresh()
-    storage.forget_template(template.volume)
+    storage.remove_template(template.volume)
     assert rbd.names(access) == []
 
 
@@ -143,11 +143,14 @@ def test_what_is_swept_is_this_hosts_alone(template, access, engine, workdir):
             RbdSource(access=access, image=template.volume, snapshot=COMPLETE),
             RbdSource(access=access, image=name),
         )
-    bringing = Bringing(
-        owner=lambda: "node1", locks=engine.commons.locks, incoming=workdir / "incoming"
+    storage = RbdStorage(
+        engine.pools,
+        "nova-disks-pool-rbd",
+        owner=lambda: "node1",
+        locks=engine.commons.locks,
+        incoming=workdir / "incoming",
     )
-    storage = RbdStorage(engine.pools, "nova-disks-pool-rbd", bringing)
-    storage.forget_template(template.volume)
+    storage.remove_template(template.volume)
     assert set(rbd.names(access)) == {template.volume, *others}
 
 

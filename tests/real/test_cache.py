@@ -15,8 +15,8 @@ from millpond.images.intake import Intake
 from millpond.model.formats import DiskFormat
 from millpond.records.journal import Moment
 from millpond.servers import delete
-from millpond.templates.cache_manager import ImageCacheManager, Surroundings
-from millpond.templates.marks import Marks
+from millpond.templates.cache_manager import ImageCacheManager
+from millpond.templates.leases import UsageLeases
 from millpond.templates.publication import Publication
 from millpond.templates.scrub import Outcome
 from tests.support.audit import started_processes
@@ -182,7 +182,7 @@ def test_what_is_not_there_cannot_be_pinned(millpond, image):
 def test_another_host_that_shares_the_cache_keeps_what_it_uses(millpond, template):
     """Until it was not heard of for as long as the configuration says."""
     engine = millpond.engine()
-    other = Marks(engine.cache.store, lambda: "another-host", timedelta(days=30))
+    other = UsageLeases(engine.cache.store, lambda: "another-host", timedelta(days=30))
     other.note(template.volume)
     assert prune(millpond, "--all-unused") == []
     assert fates(millpond) == {template.volume: "used by host another-host"}
@@ -195,7 +195,7 @@ def test_this_host_tells_the_others_what_it_uses(millpond, image):
     create(millpond, "web")
     engine = millpond.engine()
     (name,) = bases(millpond)
-    other = Marks(engine.cache.store, lambda: "another-host", timedelta(days=30))
+    other = UsageLeases(engine.cache.store, lambda: "another-host", timedelta(days=30))
     assert other.hosts_using(name) == (f"host {engine.records.owner}",)
     millpond.ok("server", "delete", "web")
     millpond.configure()
@@ -251,17 +251,18 @@ def test_a_server_that_came_after_the_first_look_is_seen_by_the_second(millpond,
         create(millpond, "web")
         return seen
 
-    around = Surroundings(
+    manager = ImageCacheManager(
+        engine.cache.store,
+        engine.cache.leases,
+        engine.catalogue,
         find_uses=look,
         find_promised=engine.template_uses.promised,
-        images=engine.catalogue,
-        drop=engine.cache.templates.drop,
-        tidy=engine.cache.templates.init,
+        remove=engine.cache.templates.drop,
+        cleanup=engine.cache.templates.init,
     )
-    manager = ImageCacheManager(engine.cache.store, engine.cache.marks, around)
     assert manager.prune(engine.cache.rules) == []
     assert bases(millpond) == [template.volume]
-    assert engine.cache.marks.own().in_use == {template.volume}
+    assert engine.cache.leases.own().in_use == {template.volume}
 
 
 REMOVAL = Publication(None, None, None).removal()

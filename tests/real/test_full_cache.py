@@ -13,9 +13,9 @@ from millpond.images.intake import Intake
 from millpond.model.formats import DiskFormat
 from millpond.model.names import template_name
 from millpond.records.journal import Moment
-from millpond.templates.cache_manager import ImageCacheManager, Surroundings, Uses
+from millpond.templates.cache_manager import ImageCacheManager, Uses
+from millpond.templates.leases import UsageLeases
 from millpond.templates.local import LocalTemplates
-from millpond.templates.marks import Marks
 from millpond.templates.verdicts import Rules
 from tests.support.image_files import MiB, raw_file
 from tests.support.preparing import DirectoryPool, handler, killed_at
@@ -97,14 +97,16 @@ def test_what_nothing_uses_goes_and_makes_space(place, store, image, tmp_path):
     keeper.fetch_image(image, DiskFormat.RAW)
     fill(place)
     nothing = Uses(by_template={})
-    around = Surroundings(
+    leases = UsageLeases(store, lambda: "here", timedelta(days=30))
+    rules = Rules(removes_unused=True, minimum_age=timedelta(0), max_bytes=0)
+    manager = ImageCacheManager(
+        store,
+        leases,
+        Catalogue(tmp_path / "images"),
         find_uses=lambda: nothing,
         find_promised=lambda: nothing,
-        images=Catalogue(tmp_path / "images"),
-        drop=keeper.drop,
-        tidy=keeper.init,
+        remove=keeper.drop,
+        cleanup=keeper.init,
     )
-    marks = Marks(store, lambda: "here", timedelta(days=30))
-    rules = Rules(removes_unused=True, minimum_age=timedelta(0), max_bytes=0)
-    assert len(ImageCacheManager(store, marks, around).prune(rules)) == 1
+    assert len(manager.prune(rules)) == 1
     assert (os.listdir(store.cache), list(store.all()), store.unfinished()) == ([], [], [])

@@ -19,7 +19,7 @@ from millpond.servers.recover import recover
 from millpond.servers.request import ServerRequest
 from millpond.servers.status import statuses
 from millpond.templates.downloading import DownloadingTemplateImagehandler
-from millpond.templates.handler import Workshop
+from millpond.templates.handler import HandlerContext
 from millpond.templates.local import LocalTemplates
 from tests.support.killer import killed
 from tests.support.millpond import converted
@@ -39,7 +39,7 @@ def moments_here(verb):
 
 
 def moments_of_a_preparation():
-    nothing = Workshop(store=_NoStore(), images=None, users=None)
+    nothing = HandlerContext(store=_NoStore(), images=None, users=None)
     verb = DownloadingTemplateImagehandler(nothing).verb()
     return [(step, moment) for step in verb.step_names for moment in Moment]
 

@@ -15,7 +15,7 @@ from millpond.model.sizes import MiB
 from millpond.model.template import Prepared
 from millpond.system import mkfs
 from millpond.templates.downloading import DownloadingTemplateImagehandler
-from millpond.templates.handler import Workshop
+from millpond.templates.handler import HandlerContext
 from millpond.templates.local import LocalTemplates
 from tests.support.millpond import converted
 
@@ -173,12 +173,12 @@ class Stream:
 
 
 def downloading(engine, spoil=None):
-    workshop = Workshop(
+    context = HandlerContext(
         store=LocalTemplates(engine.pools.base),
         images=Stream(engine.catalogue, spoil),
         users=engine.cache.users,
     )
-    return DownloadingTemplateImagehandler(workshop)
+    return DownloadingTemplateImagehandler(context)
 
 
 def test_a_stream_is_received_and_converted(engine, image, millpond, micro_guest):

@@ -39,7 +39,7 @@ def test_an_attachment_is_reserved_made_seen_and_taken_away(
     assert found
     assert (found.status, found.shared, found.encrypted) == ("in-use", True, False)
     (held,) = found.held
-    assert (held.id, held.host, held.place) == (attachment, "pond", CONNECTOR["mountpoint"])
+    assert (held.id, held.host, held.mountpoint) == (attachment, "pond", CONNECTOR["mountpoint"])
     client.detach(attachment)
     client.detach(attachment)  # gone already
     assert client.connection(attachment) == {}

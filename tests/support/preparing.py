@@ -10,7 +10,7 @@ from millpond.model.image import Image
 from millpond.model.volume import Volume
 from millpond.records.journal import Moment, Watch, unwatched
 from millpond.templates.downloading import DownloadingTemplateImagehandler
-from millpond.templates.handler import Workshop
+from millpond.templates.handler import HandlerContext
 from millpond.templates.publication import Users
 from millpond.templates.store import TemplateStore
 
@@ -42,7 +42,7 @@ def handler(
 ) -> DownloadingTemplateImagehandler:
     images = Catalogue(tmp_path / "images")
     return DownloadingTemplateImagehandler(
-        Workshop(store=store, images=images, users=users, watch=watch)
+        HandlerContext(store=store, images=images, users=users, watch=watch)
     )
 
 

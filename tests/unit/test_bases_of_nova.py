@@ -13,8 +13,8 @@ from millpond.legacy.bases import NovaBases
 from millpond.model.formats import DiskFormat
 from millpond.records.journal import Moment
 from millpond.templates.cache_manager import Uses
+from millpond.templates.leases import UsageLeases
 from millpond.templates.local import LocalTemplates
-from millpond.templates.marks import Marks
 from millpond.templates.store import TemplateStore
 from millpond.templates.verdicts import Rules
 from tests.support.image_files import raw_file
@@ -50,8 +50,8 @@ def prune(
     rules: Rules = RULES,
 ) -> list[str]:
     uses = Uses(by_template=by_template or {}, unreadable=unreadable)
-    marks = Marks(store, lambda: "here", 30 * DAY)
-    return NovaBases(store).prune(rules, needed, lambda: uses, marks.hosts_using)
+    leases = UsageLeases(store, lambda: "here", 30 * DAY)
+    return NovaBases(store).prune(rules, needed, lambda: uses, leases.hosts_using)
 
 
 def test_what_is_old_and_nothing_needs_goes_and_nothing_else(store: TemplateStore) -> None:
@@ -60,7 +60,7 @@ def test_what_is_old_and_nothing_needs_goes_and_nothing_else(store: TemplateStor
 
 
 def test_what_something_uses_stays(store: TemplateStore) -> None:
-    Marks(store, lambda: "there", 30 * DAY).note("swap_512")
+    UsageLeases(store, lambda: "there", 30 * DAY).note("swap_512")
     used = {SHA1: ("disk /instances/a/disk",), f"{SHA1}_20": ("foreign",)}
     gone = prune(store, used)
     assert gone == [f"{SHA1}_sm", "ephemeral_1_40d1d2c"]

@@ -16,12 +16,12 @@ from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import template_name
 from millpond.servers.explain import Prospects, explain
-from millpond.templates.handler import Outlook
+from millpond.templates.handler import LinkPreview
 from tests.support.image_files import raw_file
 
 PROSPECTS = Prospects(
     is_prepared=lambda _image, _format, _backend: False,
-    outlook=lambda _image, _format: Outlook(),
+    preview_link=lambda _image, _format: LinkPreview(),
     is_local=True,
 )
 

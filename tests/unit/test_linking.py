@@ -20,10 +20,10 @@ from millpond.model.names import ImageId
 from millpond.model.template import Link, Prepared, Template
 from millpond.model.transfer import Patience
 from millpond.system import qemu_img
-from millpond.templates.handler import Outlook
+from millpond.templates.handler import LinkPreview
 from millpond.templates.links.connections import Ways, connected, is_for_the_host
 from millpond.templates.links.linking import VolumeLinkingTemplateImagehandler
-from millpond.templates.links.places import Places
+from millpond.templates.links.targets import LinkTargets
 from millpond.templates.local import LocalTemplates
 from tests.support.cinder_pages import LOCATION, saying
 from tests.support.glance_pages import ID
@@ -98,8 +98,8 @@ def access(cinder: CloudAccess, directory: Path, project: str = "") -> LinkAcces
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    return Places(access(cloud("http://127.0.0.1:9"), tmp_path))
+def targets(tmp_path: Path) -> LinkTargets:
+    return LinkTargets(access(cloud("http://127.0.0.1:9"), tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -126,22 +126,22 @@ def test_what_a_volume_says_of_itself_is_believed_in_glances_project_alone(
     with serving() as web, saying(ISCSI) as pages:
         pages.project = owner
         auth = {**AUTH, "auth_url": offer_keystone(web)} if with_keystone else None
-        places = Places(access(cloud(pages.url, auth), tmp_path, named))
+        targets = LinkTargets(access(cloud(pages.url, auth), tmp_path, named))
         refused = pytest.raises(NotLinkable, match="belongs to project")
         with nullcontext() if is_believed else refused:
-            places.at(LOCATION).look(IMAGE.id)
+            targets.at(LOCATION).look(IMAGE.id)
 
 
 @pytest.mark.parametrize("location", [f"cinder://{VOLUME}", f"cinder://fast/{VOLUME}"])
-def test_a_volume_is_named_with_or_without_its_store(places: Places, location: str) -> None:
-    assert places.at(location).location == location  # type: ignore[attr-defined]
+def test_a_volume_is_named_with_or_without_its_store(targets: LinkTargets, location: str) -> None:
+    assert targets.at(location).location == location  # type: ignore[attr-defined]
 
 
-def test_only_the_place_that_glance_gives_an_image_is_linked(places: Places) -> None:
+def test_only_the_place_that_glance_gives_an_image_is_linked(targets: LinkTargets) -> None:
     """Who may set a location could name the bytes of others."""
     for location in ("rbd://a-b/volumes/volume-of-others/snap", "rbd://a-b/images/mine/other"):
         with pytest.raises(NotLinkable, match="not the one that Glance gives an image"):
-            places.at(location).look(ImageId("mine"))
+            targets.at(location).look(ImageId("mine"))
 
 
 @pytest.mark.parametrize("format", [ImageFormat.QCOW2, ImageFormat.VMDK, ImageFormat.PLOOP])
@@ -151,8 +151,8 @@ def test_only_raw_bytes_are_linked(format: ImageFormat, template: DiskFormat) ->
     writes there once it was inspected."""
     image = replace(IMAGE, format=format)
     nobody: Any = SimpleNamespace(locations=lambda _image: (LINK.location,))
-    outlook = VolumeLinkingTemplateImagehandler.outlook(nobody, nobody, image, template)
-    assert outlook == Outlook(not_linked=f"it is {format}, and only raw bytes are linked")
+    preview = VolumeLinkingTemplateImagehandler.preview_link(nobody, nobody, image, template)
+    assert preview == LinkPreview(not_linked=f"it is {format}, and only raw bytes are linked")
 
 
 def test_a_link_of_an_earlier_version_that_is_not_raw_is_no_template(tmp_path: Path) -> None:
@@ -190,9 +190,9 @@ def test_a_link_of_an_earlier_version_that_is_not_raw_is_no_template(tmp_path: P
         ("swift+https://x/y", "swift+https"),
     ],
 )
-def test_other_places_are_not_linked(places: Places, location: str, kind: str) -> None:
+def test_other_places_are_not_linked(targets: LinkTargets, location: str, kind: str) -> None:
     with pytest.raises(NotLinkable, match=f"kind '{kind.replace('+', '.')}'"):
-        places.at(location)
+        targets.at(location)
 
 
 def test_a_volume_in_ceph_is_read_by_the_user_whose_key_libvirt_has() -> None:

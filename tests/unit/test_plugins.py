@@ -9,7 +9,7 @@ import pytest
 
 from millpond.images.source import Stream
 from millpond.templates.downloading import DownloadingTemplateImagehandler
-from millpond.templates.handler import BaseTemplateImagehandler, Workshop
+from millpond.templates.handler import BaseTemplateImagehandler, HandlerContext
 from tests.support.plugin import PAGE
 
 PROMISED = re.findall(r"^\| `(millpond[\w.]+)` \| `(\w+)` \| (.*) \|$", PAGE.read_text(), re.M)
@@ -26,7 +26,7 @@ def test_what_is_promised_is_there(module: str, name: str, members: str) -> None
 
 def test_the_page_promises_something() -> None:
     assert {name for _, name, _ in PROMISED} >= {
-        "Workshop",
+        "HandlerContext",
         "BaseTemplateImagehandler",
         "Template",
     }
@@ -34,8 +34,8 @@ def test_the_page_promises_something() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "required"),
-    [(Workshop, ["store", "images", "users"]), (Stream, ["chunks"])],
-    ids=["Workshop", "Stream"],
+    [(HandlerContext, ["store", "images", "users"]), (Stream, ["chunks"])],
+    ids=["HandlerContext", "Stream"],
 )
 def test_a_new_field_has_a_default(kind: type, required: list[str]) -> None:
     assert is_dataclass(kind)
@@ -49,7 +49,7 @@ def test_a_new_field_has_a_default(kind: type, required: list[str]) -> None:
     ids=lambda kind: kind.__name__,
 )
 def test_a_handler_is_made_with_a_workshop_alone(kind: type[BaseTemplateImagehandler]) -> None:
-    assert list(inspect.signature(kind).parameters) == ["workshop"]
+    assert list(inspect.signature(kind).parameters) == ["context"]
 
 
 def test_a_handler_has_to_bring_three_things() -> None:

@@ -196,7 +196,7 @@ def test_a_preparation_before_its_proof_proves_nothing(store: TemplateStore, pat
         if note is not None:
             store.write(store.incoming(path.name) / "passage.json", note)
         put_foreign(path)
-        Publication(store, unused, unwatched).clear(path.name)
+        Publication(store, unused, unwatched).cleanup(path.name)
         assert path.read_bytes() == FOREIGN
 
 

@@ -47,7 +47,7 @@ def _explained(engine: Engine, image: Image) -> Explanation:
     boot = find_boot_images(image.format, image.properties, engine.images.get)
     prospects = Prospects(
         is_prepared=engine.cache.has,
-        outlook=engine.cache.outlook,
+        preview_link=engine.cache.preview_link,
         is_local=engine.images.local_file(image) is not None and engine.seems_local,
     )
     selection = engine.settings.libvirt.selection

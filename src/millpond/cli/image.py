@@ -72,13 +72,13 @@ def remove(ctx: typer.Context, images: Names) -> None:
         if servers or needing:
             raise ImageInUse(image.name, servers, needing)
     for image in sorted(found, key=lambda each: not each.format.can_be_a_disk):  # kernels last
-        _forget_templates(fleet, image)
+        _remove_templates(fleet, image)
         catalogue.remove(image)
 
 
-def _forget_templates(fleet: Fleet, image: Image) -> None:
+def _remove_templates(fleet: Fleet, image: Image) -> None:
     for engine in fleet.engines.values():
-        engine.cache.forget(image)
+        engine.cache.remove_image(image)
 
 
 def show_image(fleet: Fleet, image: Image, json: bool) -> None:

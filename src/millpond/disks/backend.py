@@ -113,10 +113,10 @@ class FreezesItself(Protocol):
 
 
 @runtime_checkable
-class BringsTemplates(Protocol):
+class UploadsTemplates(Protocol):
     """Likewise: its disks are made from what its own pool has of a template."""
 
-    def bring(self, template: Template) -> None:
+    def upload_template(self, template: Template) -> None:
         """What the first disk would do: have the template in that pool, too. Where it is there
         already, nothing is read and nothing written. The template's lock is held."""
         ...

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from millpond.disks.backend import PoolsOf
@@ -37,25 +37,25 @@ def is_complete(access: CephAccess, template: str) -> bool:
     return rbd.has_snapshot(complete, protected=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bringing:
-    """As whom templates are brought into a cluster."""
-
-    owner: Callable[[], str]
-    """Tells this state directory from others that share the pool."""
-    locks: Locks
-    """Of all hosts of the state directory: they may share the pool, too."""
-    incoming: Path
-    """Where a template passes through that lies on a host whose files are not here."""
-
-
 class RbdStorage(LibvirtStorage):
-    def __init__(self, pools: PoolsOf, pool: str, bringing: Bringing) -> None:
+    def __init__(
+        self,
+        pools: PoolsOf,
+        pool: str,
+        *,
+        owner: Callable[[], str],
+        locks: Locks,
+        incoming: Path,
+    ) -> None:
+        """``owner`` tells this state directory from others that share the pool; ``locks`` are
+        those of all its hosts, which may share it, too; a template of a remote host passes through
+        ``incoming``."""
         super().__init__(Backend.RBD, pools, pool=pool)
-        self._bringing = bringing
-        self._locks = bringing.locks
+        self._owner = owner
+        self._locks = locks
+        self._incoming = incoming
 
-    def forget_template(self, name: str) -> None:
+    def remove_template(self, name: str) -> None:
         """Remove a template from the cluster. Clones of other hosts keep it; one that is gone
         already is no error."""
         pool = self._pools.named(self._own_pool)
@@ -83,13 +83,13 @@ class RbdStorage(LibvirtStorage):
 
     def _own_name(self, template: str) -> str:
         """One that this host alone uses, and _sweep() knows."""
-        return f"{template}.{self._bringing.owner()}.{os.urandom(4).hex()}"
+        return f"{template}.{self._owner()}.{os.urandom(4).hex()}"
 
-    def bring(self, template: Template) -> None:
+    def upload_template(self, template: Template) -> None:
         pool = self._pools.named(self._own_pool)
         if self._in_this_cluster(pool, template) is None:
             with self._locks.hold(f"rbd-template:{template.volume}"):
-                self._brought(pool, template)
+                self._ensure_template(pool, template)
 
     def freeze(self, disk: Disk) -> None:
         self.thaw(disk)
@@ -107,7 +107,7 @@ class RbdStorage(LibvirtStorage):
     def _layers(self, disk: Disk) -> Chain:
         return (Layer(source=self._frozen(disk), format=disk.format),)
 
-    def forget_link(self, template: Template) -> None:
+    def remove_link_snapshot(self, template: Template) -> None:
         """Take away the snapshot that clones were made from of a volume that is somebody else's.
         Those of other hosts keep it."""
         linked = template.link.rbd if template.link else None
@@ -124,12 +124,12 @@ class RbdStorage(LibvirtStorage):
             self._clone(disk, origin, template)
             return
         with self._locks.hold(f"rbd-template:{template.volume}"):
-            brought = self._brought(pool, template)
-        pool.create_from(spec_of(disk), brought)
-        LOG.info("made %s/%s, a clone of %s", disk.pool, disk.volume, brought.name)
+            uploaded = self._ensure_template(pool, template)
+        pool.create_from(spec_of(disk), uploaded)
+        LOG.info("made %s/%s, a clone of %s", disk.pool, disk.volume, uploaded.name)
 
     def _in_this_cluster(self, pool: Pool, template: Template) -> RbdSource | None:
-        """What disks can be cloned from without anything being brought. A volume gets a snapshot
+        """What disks can be cloned from without an upload. A volume gets a snapshot
         of ours: only those can be cloned."""
         linked = template.link.rbd if template.link else None
         if linked is None or rbd.cluster_id(linked.access) != rbd.cluster_id(_access(pool)):
@@ -153,20 +153,20 @@ class RbdStorage(LibvirtStorage):
         rbd.resize(made, disk.size)
         LOG.info("made %s/%s, a clone of %s", disk.pool, disk.volume, origin.name)
 
-    def _brought(self, pool: Pool, template: Template) -> Volume:
-        """The template as an image of this pool, which another host may have brought."""
+    def _ensure_template(self, pool: Pool, template: Template) -> Volume:
+        """The template as an image of this pool, which another host may have uploaded."""
         if not is_complete(_access(pool), template.volume):
             complete = _image(pool, template.volume, COMPLETE)
             if rbd.has_snapshot(complete):
                 _mark(complete)  # an older version was interrupted when it had unprotected it
             else:
-                self._bring(pool, template)
+                self._upload(pool, template)
         if found := pool.find(template.volume):
             return found
         pool.refresh()
         return pool.get(template.volume)
 
-    def _bring(self, pool: Pool, template: Template) -> None:
+    def _upload(self, pool: Pool, template: Template) -> None:
         """Under a name of this host's own, so that nobody else touches it; it gets the template's
         name when it is complete, unless another host was quicker."""
         self._sweep(pool, template.volume)
@@ -175,13 +175,13 @@ class RbdStorage(LibvirtStorage):
             with self._source(template) as source:
                 self._import(pool, part, source, template.virtual_size)
             with rbd.exclusively(_access(pool), template.volume) as lease:
-                brought = rbd.rename(_image(pool, part), template.volume, lease)
-            if not brought:
+                renamed = rbd.rename(_image(pool, part), template.volume, lease)
+            if not renamed:
                 self._refuse_another(pool, template.volume, part)
         except BaseException:
             self._sweep(pool, template.volume)
             raise
-        if brought:
+        if renamed:
             LOG.info("brought template %s into pool %s", template.volume, pool.name)
         else:
             _remove(pool, part)
@@ -200,14 +200,14 @@ class RbdStorage(LibvirtStorage):
     def _sweep(self, pool: Pool, template: str) -> None:
         """What attempts of ours left that failed or died: we hold the lock. Ceph refuses to remove
         what a process that died had open, for half a minute; the next attempt will."""
-        ours = re.compile(re.escape(f"{template}.{self._bringing.owner()}.") + "[0-9a-f]{8}")
+        ours = re.compile(re.escape(f"{template}.{self._owner()}.") + "[0-9a-f]{8}")
         for name in filter(ours.fullmatch, rbd.names(_access(pool))):
             with suppress(MillpondError):
                 _remove(pool, name)
 
     @contextmanager
     def _source(self, template: Template) -> Iterator[Layer]:
-        """Where its bytes can be read here: they are fetched if its host is elsewhere."""
+        """Where its bytes can be read: they are fetched from a remote host."""
         if template.linked_layer:
             yield template.linked_layer
             return
@@ -215,7 +215,7 @@ class RbdStorage(LibvirtStorage):
         if self._can_open(base, os.R_OK):
             yield Layer(source=FileSource(path=base.path), format=template.format)
             return
-        fetched = self._bringing.incoming / template.volume
+        fetched = self._incoming / template.volume
         fetched.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         files.remove(fetched)  # of an attempt that was interrupted: we hold the lock
         try:

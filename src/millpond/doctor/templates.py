@@ -60,7 +60,7 @@ def needed(engine: Engine) -> Iterator[Finding]:
 def links(engine: Engine) -> Iterator[Finding]:
     store = opened_store(engine)
     linked = [each for each in store.all() if each.link] if store else []
-    lost = [each.volume for each in linked if engine.cache.links.leads_nowhere(each)]
+    lost = [each.volume for each in linked if engine.cache.links.is_dangling(each)]
     if lost:
         yield problem(
             f"{counted(len(lost), 'linked template')} cannot be read any more: {some(lost)}",
@@ -72,7 +72,7 @@ def links(engine: Engine) -> Iterator[Finding]:
 
 
 def _link_again(engine: Engine) -> str:
-    engine.cache.tidy()
+    engine.cache.cleanup()
     return "what could be linked again was, and what nothing uses was dropped"
 
 
@@ -108,7 +108,7 @@ def _prepare(engine: Engine, base: TemplateRef, server: Server) -> str:
 
 
 def _clear(engine: Engine) -> str:
-    engine.cache.tidy()
+    engine.cache.cleanup()
     store = opened_store(engine)
     left = store.unfinished() if store else []
     if left:

@@ -9,7 +9,7 @@ from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId, template_name
 from millpond.model.server import Content
-from millpond.templates.handler import Outlook
+from millpond.templates.handler import LinkPreview
 
 IsPrepared = Callable[[ImageId, DiskFormat, Backend], bool]
 """Whether what disks are made from, once for all of them, is there already."""
@@ -56,7 +56,7 @@ class Prospects:
     """What is there, and what the handler of templates would do."""
 
     is_prepared: IsPrepared
-    outlook: Callable[[Image, DiskFormat], Outlook]
+    preview_link: Callable[[Image, DiskFormat], LinkPreview]
     is_local: bool
     """The image's own bytes are on this machine, and a template can link them."""
 
@@ -67,8 +67,8 @@ def explain(
     choice = selection.choose(image.format)
     is_prepared = prospects.is_prepared
     prepared = is_prepared(image.id, choice.template_format, choice.backend)
-    outlook = prospects.outlook(image, choice.template_format)
-    free = prepared or _is_free(choice, outlook, prospects.is_local)
+    preview = prospects.preview_link(image, choice.template_format)
+    free = prepared or _is_free(choice, preview, prospects.is_local)
     read, written = (0, 0) if free else _cost(image, choice)
     return Explanation(
         image=image.name,
@@ -82,8 +82,8 @@ def explain(
         template_exists=prepared,
         read=read,
         written=written,
-        location=outlook.location,
-        not_linked=outlook.not_linked,
+        location=preview.location,
+        not_linked=preview.not_linked,
         boot=tuple(_boot_files(boot, is_prepared)) if boot else (),
     )
 
@@ -100,10 +100,10 @@ def _boot_files(boot: BootImages, is_prepared: IsPrepared) -> Iterator[BootFile]
             )
 
 
-def _is_free(choice: Choice, outlook: Outlook, is_local: bool) -> bool:
+def _is_free(choice: Choice, preview: LinkPreview, is_local: bool) -> bool:
     """No byte moves: a native image is linked, unless it has to reach a cluster. Whether one that
     lies in Ceph is in that cluster is seen when it is linked."""
-    if outlook.location:
+    if preview.location:
         return choice.native
     return choice.native and is_local and not _goes_to_ceph(choice)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from millpond.disks.backend import BringsTemplates, ImageBackend
+from millpond.disks.backend import ImageBackend, UploadsTemplates
 from millpond.disks.selection import Selection
 from millpond.images.boot_images import BootImages
 from millpond.model.formats import Backend, DiskFormat
@@ -47,9 +47,9 @@ def fetch(
     def fetch_one(each: Wanted) -> Template:
         template = templates.fetch_image(each.image, each.format, progress)
         backend = backends[each.backend] if each.backend else None
-        if isinstance(backend, BringsTemplates):
+        if isinstance(backend, UploadsTemplates):
             with templates.hold(template):
-                backend.bring(template)
+                backend.upload_template(template)
         return template
 
     with ThreadPoolExecutor(concurrency) as threads:

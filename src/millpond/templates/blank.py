@@ -82,9 +82,9 @@ class BlankTemplates:
             self._note_use(wanted.name)
             return template
 
-    def drop(self, template: Template) -> None:
+    def remove(self, template: Template) -> None:
         """Remove it. Its lock is held, and nothing uses it: the caller has asked."""
-        self._publication.drop(template.volume)
+        self._publication.remove(template.volume)
         LOG.info("removed template %s", template.volume)
 
     def _find(self, name: str) -> Template | None:

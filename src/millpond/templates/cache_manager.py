@@ -18,7 +18,7 @@ from millpond.images.source import ImageSource
 from millpond.model.names import ImageId
 from millpond.model.sizes import format_size
 from millpond.model.template import Template
-from millpond.templates.marks import HostMark, Marks
+from millpond.templates.leases import HostLease, UsageLeases
 from millpond.templates.store import TemplateStore
 from millpond.templates.verdicts import Cached, Rules, Verdict, decide
 
@@ -27,44 +27,47 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uses:
-    """Who stands on what on this host, in words."""
+    """Who uses which template on this host, in words."""
 
     by_template: Mapping[str, tuple[str, ...]]
     unreadable: tuple[str, ...] = field(default=())
-    """Disks of which it is not known what they stand on: it could be any template."""
+    """Disks whose backing is not known: it could be any template."""
 
     def of(self, template: str) -> tuple[str, ...]:
         return self.by_template.get(template, ()) + self.unreadable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What the manager asks and whom it tells."""
-
-    find_uses: Callable[[], Uses]
-    """From records, domains, volumes and legacy disks; no program is started."""
-    find_promised: Callable[[], Uses]
-    """From records alone: those of a server name its templates before it takes their locks."""
-    images: ImageSource
-    drop: Callable[[Template], None]
-    tidy: Callable[[], None]
-    """Finish or undo what an interrupted run or preparation left."""
-
-
 class ImageCacheManager:
-    def __init__(self, store: TemplateStore, marks: Marks, around: Surroundings) -> None:
+    def __init__(
+        self,
+        store: TemplateStore,
+        leases: UsageLeases,
+        images: ImageSource,
+        *,
+        find_uses: Callable[[], Uses],
+        find_promised: Callable[[], Uses],
+        remove: Callable[[Template], None],
+        cleanup: Callable[[], None],
+    ) -> None:
+        """``find_uses``: from records, domains, volumes and legacy disks, without starting a
+        program; ``find_promised``: from records alone, which name the templates of a server before
+        it takes their locks; ``cleanup`` finishes or undoes what was interrupted."""
         self._store = store
-        self._marks = marks
-        self._around = around
+        self._leases = leases
+        self._images = images
+        self._find_uses = find_uses
+        self._find_promised = find_promised
+        self._remove_template = remove
+        self._cleanup = cleanup
 
     def survey(self, rules: Rules) -> list[Verdict]:
         """What would become of each template. Nothing is changed."""
-        return self._decided(rules, self._around.find_uses())
+        return self._decided(rules, self._find_uses())
 
     def prune(self, rules: Rules) -> list[Verdict]:
         """Remove what nothing uses; those that went. Whoever holds a template's lock is making
         it or about to use it: that one stays."""
-        self._around.tidy()
+        self._cleanup()
         return self._evict(rules)
 
     def make_room(self, rules: Rules, needed: int) -> None:
@@ -79,10 +82,10 @@ class ImageCacheManager:
             raise CacheFull(*map(format_size, (needed, bound, taken)))
 
     def _evict(self, rules: Rules) -> list[Verdict]:
-        uses = self._told()
+        uses = self._renew_lease()
         going = [each for each in self._decided(rules, uses) if each.goes]
         with ExitStack() as locks:
-            held = {each for each in _names(going) if self._is_taken(locks, each)}
+            held = {each for each in _names(going) if self._try_lock(locks, each)}
             if not held:
                 return []
             return self._remove(self._still_going(rules, uses, held))
@@ -92,24 +95,23 @@ class ImageCacheManager:
         with self._store.lock(name):
             if self._store.find(name) is None:
                 raise TemplateNotFound(name)
-            self._marks.pin(name, by)
+            self._leases.pin(name, by)
 
     def unpin(self, name: str) -> None:
-        self._marks.unpin(name)
+        self._leases.unpin(name)
 
-    def _told(self) -> Uses:
-        """What this host uses; other hosts read it from our mark. Only the records are read while
-        servers wait to write to it. On a file system that is full the mark stays as it is: it has
+    def _renew_lease(self) -> Uses:
+        """What this host uses; other hosts read it from our lease. Only the records are read while
+        servers wait to write to it. On a file system that is full the lease stays as it is: it has
         what was noted when disks were made."""
-        uses = self._around.find_uses()
-        promised = self._around.find_promised
+        uses, promised = self._find_uses(), self._find_promised
         try:
-            self._marks.tell(lambda: frozenset({*uses.by_template, *promised().by_template}))
+            self._leases.renew(lambda: frozenset({*uses.by_template, *promised().by_template}))
         except NoSpace as error:
             LOG.warning("other hosts are not told what is used here: %s", error)
         return uses
 
-    def _is_taken(self, locks: ExitStack, name: str) -> bool:
+    def _try_lock(self, locks: ExitStack, name: str) -> bool:
         with suppress(Busy):
             locks.enter_context(self._store.lock_now(name))
             return True
@@ -118,7 +120,7 @@ class ImageCacheManager:
     def _still_going(self, rules: Rules, before: Uses, held: Collection[str]) -> list[Verdict]:
         """Asked again now that nobody can begin to use them. All records are read once, however
         many templates there are."""
-        now = self._around.find_promised()
+        now = self._find_promised()
         both = {**before.by_template, **now.by_template}
         uses = Uses(by_template=both, unreadable=before.unreadable + now.unreadable)
         decided = self._decided(rules, uses)
@@ -129,7 +131,7 @@ class ImageCacheManager:
         failed: list[MillpondError] = []
         for each in going:
             try:
-                self._around.drop(each.cached.template)
+                self._remove_template(each.cached.template)
                 LOG.info("template %s went: %s", each.cached.template.volume, each.reason)
             except MillpondError as error:
                 LOG.warning("template %s stays for now: %s", each.cached.template.volume, error)
@@ -140,9 +142,9 @@ class ImageCacheManager:
 
     def _decided(self, rules: Rules, uses: Uses) -> list[Verdict]:
         now = datetime.now(UTC)
-        others, unreadable = self._marks.others()
+        others, unreadable = self._leases.others()
         every = replace(uses, unreadable=uses.unreadable + unreadable)
-        known = _Known(uses=every, own=self._marks.own(), others=tuple(others))
+        known = _Known(uses=every, own=self._leases.own(), others=tuple(others))
         return decide([self._cached(each, known) for each in self._store.all()], rules, now)
 
     def _cached(self, template: Template, known: "_Known") -> Cached:
@@ -154,7 +156,7 @@ class ImageCacheManager:
             space=self._store.space(name),
             last_used=max([datetime.fromisoformat(template.created), *known.times(name)]),
             users=users,
-            pinned_by=self._marks.pinned_by(name),
+            pinned_by=self._leases.pinned_by(name),
             image_gone=ask and self._is_gone(template.image),
         )
 
@@ -162,7 +164,7 @@ class ImageCacheManager:
         """Only if its source says so: one that does not answer has lost nothing."""
         try:
             if image:  # a blank disk's template has none
-                self._around.images.describe(image)
+                self._images.describe(image)
         except ImageNotFound:
             return True
         except MillpondError as error:
@@ -175,16 +177,16 @@ class _Known:
     """All that is known of the use of templates at one moment."""
 
     uses: Uses
-    own: HostMark
-    others: tuple[HostMark, ...]
+    own: HostLease
+    others: tuple[HostLease, ...]
 
     def users(self, name: str) -> tuple[str, ...]:
         hosts = tuple(f"host {each.owner}" for each in self.others if name in each.in_use)
         return self.uses.of(name) + hosts
 
     def times(self, name: str) -> list[datetime]:
-        marks = (self.own, *self.others)
-        return [each.last_used[name] for each in marks if name in each.last_used]
+        leases = (self.own, *self.others)
+        return [each.last_used[name] for each in leases if name in each.last_used]
 
     def is_shared(self, name: str) -> bool:
         """Another host's catalogue may have its image."""

@@ -21,7 +21,7 @@ from millpond.records.journal import Step, Verb
 from millpond.system import files, qemu_img
 from millpond.system.files import Progress, silent
 from millpond.system.qemu_img import Told
-from millpond.templates.handler import BaseTemplateImagehandler, Workshop
+from millpond.templates.handler import BaseTemplateImagehandler, HandlerContext
 from millpond.templates.publication import Publication
 
 LOG = logging.getLogger(__name__)
@@ -70,11 +70,11 @@ class ImagePreparation:
 
 
 class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
-    def __init__(self, workshop: Workshop) -> None:
-        super().__init__(workshop)
-        self._adopt_image = workshop.adopt_image
+    def __init__(self, context: HandlerContext) -> None:
+        super().__init__(context)
+        self._adopt_image = context.adopt_image
         self._publication = Publication(
-            workshop.store, workshop.users, workshop.watch, workshop.make_room
+            context.store, context.users, context.watch, context.make_room
         )
 
     def init(self) -> None:
@@ -84,14 +84,14 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
                 continue
             try:
                 with self._store.lock(name):
-                    self._clear(name)
+                    self._cleanup(name)
             except MillpondError as error:
                 LOG.warning("what was begun of template %s is still there: %s", name, error)
 
-    def _clear(self, name: str) -> None:
-        self._publication.clear(name)
+    def _cleanup(self, name: str) -> None:
+        self._publication.cleanup(name)
 
-    def _resumed(self, name: str) -> Template | None:
+    def _resume(self, name: str) -> Template | None:
         return self._publication.resume(name)
 
     def verb(self) -> Verb[ImagePreparation]:
@@ -116,7 +116,7 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
         return find_fault(path, image, self._images.open(image))
 
     def _drop(self, name: str) -> None:
-        self._publication.drop(name)
+        self._publication.remove(name)
 
     def _receive(self, wanted: ImagePreparation) -> ImagePreparation:
         """The image's own bytes into the workspace; a local file to be converted stays put."""
@@ -125,7 +125,7 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
         part.unlink(missing_ok=True)  # of an attempt that was interrupted
         with self._space(wanted.image.size):
             if local is None:
-                return self._downloaded(wanted, part)
+                return self._download(wanted, part)
             if wanted.converts:
                 return wanted
             if self._store.local:
@@ -139,7 +139,7 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
         those bytes are all read, and compared with the image's digest on their way."""
         return None if wanted.replaces else self._images.local_file(wanted.image)
 
-    def _downloaded(self, wanted: ImagePreparation, part: Path) -> ImagePreparation:
+    def _download(self, wanted: ImagePreparation, part: Path) -> ImagePreparation:
         """Half of the way, if the bytes are converted or go on to another machine."""
         image = wanted.image
         goes_on = wanted.converts or not self._store.local

@@ -40,7 +40,7 @@ def adopt_nothing(*_asked: object) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workshop:
+class HandlerContext:
     """What a handler works with. One value, so that a plug-in's constructor stays as it is."""
 
     store: TemplateStore
@@ -55,8 +55,8 @@ class Workshop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
-    """What a handler would do with an image, as far as it is told without doing it."""
+class LinkPreview:
+    """What a handler would do with an image, as far as that is known without doing it."""
 
     location: str = ""
     """Where it would be linked; empty where its bytes are brought here."""
@@ -67,19 +67,19 @@ class Outlook:
 class BaseTemplateImagehandler(ABC):
     """Chosen by the option ``template_image_handler``."""
 
-    def __init__(self, workshop: Workshop) -> None:
-        self._store = workshop.store
-        self._images = workshop.images
-        self._users = workshop.users
-        self._watch = workshop.watch
-        self._note_use = workshop.note_use
+    def __init__(self, context: HandlerContext) -> None:
+        self._store = context.store
+        self._images = context.images
+        self._users = context.users
+        self._watch = context.watch
+        self._note_use = context.note_use
 
     @classmethod
-    def outlook(
+    def preview_link(
         cls, _images: ImageSource, _links: LinkAccess, _image: Image, _format: DiskFormat
-    ) -> Outlook:
+    ) -> LinkPreview:
         """How a template would be prepared. Nothing is made, not even a cache."""
-        return Outlook()
+        return LinkPreview()
 
     @abstractmethod
     def init(self) -> None:
@@ -90,8 +90,8 @@ class BaseTemplateImagehandler(ABC):
         stands on it is about to be used. Raises what keeps it from that."""
         return template
 
-    def leads_nowhere(self, _template: Template) -> bool:
-        """Whether it is a link that init() would make again, or drop."""
+    def is_dangling(self, _template: Template) -> bool:
+        """Whether it is a link that init() would make again, or remove."""
         return False
 
     def fetch_image(
@@ -100,7 +100,7 @@ class BaseTemplateImagehandler(ABC):
         """The image's template in this format, prepared once however many ask at once."""
         name = template_name(image.id, format)
         with self._store.lock(name):
-            template = self._store.find(name) or self._resumed(name)
+            template = self._store.find(name) or self._resume(name)
             if template:
                 LOG.debug("template %s of image %s is there already", name, image.id)
             else:
@@ -119,7 +119,7 @@ class BaseTemplateImagehandler(ABC):
             return self._prepare(image, format, silent)
 
     def remove_image(self, image: ImageId, format: DiskFormat) -> None:
-        """Drop a template that nothing uses; one that is gone already is no error."""
+        """Remove a template that nothing uses; one that is gone already is no error."""
         name = template_name(image, format)
         with self._store.lock(name):
             if users := self._users(name):
@@ -132,7 +132,7 @@ class BaseTemplateImagehandler(ABC):
         self._drop(template.volume)
         LOG.info("removed template %s of image %s", template.volume, template.image)
 
-    def _resumed(self, _name: str) -> Template | None:
+    def _resume(self, _name: str) -> Template | None:
         """What comes of what an interrupted attempt left. The template's lock is held."""
         return None
 

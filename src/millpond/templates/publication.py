@@ -102,7 +102,7 @@ class Publication:
         return Verb(
             "prepare",
             (
-                replace(first, undo=self._withdraw),
+                replace(first, undo=self._undo),
                 *others,
                 Step("publish", self._publish),
                 Step("refresh", deed(lambda wanted: self._refresh(wanted.name))),
@@ -132,15 +132,16 @@ class Publication:
             raise VolumeExists(self._store.pool.name, name)
         return False
 
-    def drop(self, name: str) -> None:
-        """Nothing uses it: the caller has asked, and holds its lock. Where nothing can be written
-        down it goes nonetheless, because that makes space; killed then, the file may stay."""
+    def remove(self, name: str) -> None:
+        """Nothing uses the template: the caller has asked, and holds its lock. Where nothing can
+        be written down it is removed nonetheless, because that makes space; killed then, the file
+        may stay."""
         try:
             if template := self._store.find(name):
                 self._note(template, self._store.proof(name), leaves=True)
             journal.run(self.removal(), Removal(name), WorkspaceJournal(self._store), self._watch)
         except NoSpace:
-            self._remove(name)
+            self._remove_all(name)
             self._store.discard_workspace(name)
 
     def removal(self) -> Verb[Removal]:
@@ -163,10 +164,10 @@ class Publication:
         if not self._store.is_unfinished(name):
             return None
         with suppress(TemplateInUse):
-            self.clear(name)
+            self.cleanup(name)
         return self._store.find(name)
 
-    def clear(self, name: str) -> None:
+    def cleanup(self, name: str) -> None:
         """After a crash: what is proven to be ours and is whole becomes a template; what was on
         its way out is removed, and so is a part. What somebody uses is not: it becomes a template
         again, or stays a part. Whatever else is there of this name stays: only the workspace goes.
@@ -197,7 +198,7 @@ class Publication:
             store.enter(part, wanted.name, over, note, progress)
         return wanted
 
-    def _withdraw(self, wanted: Preparation) -> None:
+    def _undo(self, wanted: Preparation) -> None:
         """One that is used stays, with the workspace that proves it to be ours."""
         if not wanted.replaces and self._left(wanted.name) is not Left.NOTHING:
             self._remove_unused(wanted.name)
@@ -205,9 +206,9 @@ class Publication:
     def _remove_unused(self, name: str) -> None:
         if users := self._users(name):
             raise TemplateInUse(name, users)
-        self._remove(name)
+        self._remove_all(name)
 
-    def _remove(self, name: str) -> None:
+    def _remove_all(self, name: str) -> None:
         self._store.forget(name)
         self._store.remove(name)
         self._store.pool.refresh()

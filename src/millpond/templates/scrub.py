@@ -62,12 +62,12 @@ class Scrub:
         if found == template.digest:
             return Scrubbed(template=template, outcome=Outcome.INTACT)
         with self._store.lock(template.volume):
-            outcome = self._settled(template, found)
+            outcome = self._settle(template, found)
         wrong = outcome.outcome is Outcome.WRONG
-        return self._replaced(outcome) if wrong and template.image else outcome
+        return self._replace(outcome) if wrong and template.image else outcome
 
-    def _settled(self, template: Template, found: str) -> Scrubbed:
-        """What is to be done where the digest differs. The template's lock is held."""
+    def _settle(self, template: Template, found: str) -> Scrubbed:
+        """Do what is due where the digest differs. The template's lock is held."""
         name = template.volume
         if self._store.find(name) != template:
             return Scrubbed(template=template, outcome=Outcome.GONE)
@@ -80,24 +80,24 @@ class Scrub:
         if users:
             detail = f"used by {', '.join(users)}, which may have read wrong bytes; {detail}"
         elif not template.image:
-            self._publication.drop(name)
+            self._publication.remove(name)
             return Scrubbed(template=template, outcome=Outcome.SET_ASIDE, detail=detail)
         return Scrubbed(template=template, outcome=Outcome.WRONG, detail=detail)
 
-    def _replaced(self, wrong: Scrubbed) -> Scrubbed:
-        """Also beneath disks: the bytes are those that the disks were made from. A server that
-        runs has the old file open until it is started again."""
+    def _replace(self, wrong: Scrubbed) -> Scrubbed:
+        """Prepare it again, also beneath disks: the bytes are those that the disks were made
+        from. A server that runs has the old file open until it is started again."""
         try:
             fresh = self._renew(wrong.template)
         except MillpondError as error:
-            self._drop_unless_used(wrong.template)
+            self._remove_unless_used(wrong.template)
             return replace(wrong, detail=f"{wrong.detail}; it could not be prepared anew: {error}")
         return replace(wrong, template=fresh, outcome=Outcome.REPLACED)
 
-    def _drop_unless_used(self, template: Template) -> None:
+    def _remove_unless_used(self, template: Template) -> None:
         with self._store.lock(template.volume):
             if not self._users(template.volume):
-                self._publication.drop(template.volume)
+                self._publication.remove(template.volume)
 
     def _digest(self, template: Template, progress: Progress = silent) -> str:
         digest = hashlib.sha512()

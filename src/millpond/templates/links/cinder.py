@@ -24,8 +24,8 @@ class Held:
     id: str
     host: str
     """Empty for those who may not know it."""
-    place: str
-    """What the host calls it there; ours bear a mark."""
+    mountpoint: str
+    """What the host that attached it said; of ours it names the owner and the template."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,5 +116,5 @@ def _held(answer: Mapping[str, Any]) -> Held:
     return Held(
         id=str(answer["attachment_id"]),
         host=str(answer.get("host_name") or ""),
-        place=str(answer.get("device") or ""),
+        mountpoint=str(answer.get("device") or ""),
     )

@@ -19,8 +19,8 @@ from millpond.records.journal import Step, Verb, deed, nothing
 from millpond.system import qemu_img
 from millpond.system.files import Progress, silent
 from millpond.templates.downloading import DownloadingTemplateImagehandler, refuse_larger_disk
-from millpond.templates.handler import Outlook, Workshop
-from millpond.templates.links.places import Place, Places
+from millpond.templates.handler import HandlerContext, LinkPreview
+from millpond.templates.links.targets import LinkTarget, LinkTargets
 from millpond.templates.publication import WorkspaceJournal
 
 LOG = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class Linking:
     image: Image
     format: DiskFormat
     location: str
-    place: Place
+    target: LinkTarget
     link: Link | None = None
 
     @property
@@ -61,17 +61,17 @@ class Unlinking:
     """A linked template on its way out."""
 
     name: str
-    place: Place
+    target: LinkTarget
 
 
 class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
-    def __init__(self, workshop: Workshop) -> None:
-        super().__init__(workshop)
-        assert workshop.links is not None  # whoever starts us says by whom to link
-        self._places = Places(workshop.links)
+    def __init__(self, context: HandlerContext) -> None:
+        super().__init__(context)
+        assert context.links is not None  # whoever starts us says by whom to link
+        self._targets = LinkTargets(context.links)
 
     def init(self) -> None:
-        """Undo what was interrupted; make links again that lead nowhere, or drop them."""
+        """Undo what was interrupted; make dangling links again, or remove them."""
         super().init()
         for template in list(self._store.all()):
             if template.link:
@@ -84,36 +84,38 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         return self.reach(super().fetch_image(image, format, progress))
 
     def reach(self, template: Template) -> Template:
-        if not template.link or self._places.at(template.link.location).leads(template.link):
+        if not template.link or self._targets.at(template.link.location).leads(template.link):
             return template
         with self._store.lock(template.volume):
             self._revive(template.volume, insist=True)
         return self._store.find(template.volume) or template
 
-    def leads_nowhere(self, template: Template) -> bool:
+    def is_dangling(self, template: Template) -> bool:
         if template.link is None:
             return False
-        place = self._places.at(template.link.location)
-        return not (place.has(template.link) and place.leads(template.link))
+        target = self._targets.at(template.link.location)
+        return not (target.has(template.link) and target.leads(template.link))
 
     @classmethod
-    def outlook(
+    def preview_link(
         cls, images: ImageSource, links: LinkAccess, image: Image, format: DiskFormat
-    ) -> Outlook:
+    ) -> LinkPreview:
         try:
-            location, place = _linkable(images.locations(image), Places(links), image, format)
-            place.look(image.id)
+            location, target = _linkable(
+                images.locations(image), LinkTargets(links), image, format
+            )
+            target.look(image.id)
         except NotLinkable as error:
-            return Outlook(not_linked=error.reason)
+            return LinkPreview(not_linked=error.reason)
         except MillpondError as error:
-            return Outlook(not_linked=str(error))
-        return Outlook(location=location)
+            return LinkPreview(not_linked=str(error))
+        return LinkPreview(location=location)
 
     def linking(self) -> Verb[Linking]:
         return Verb(
             "link",
             (
-                Step("look", deed(lambda wanted: wanted.place.look(wanted.image.id))),
+                Step("look", deed(lambda wanted: wanted.target.look(wanted.image.id))),
                 Step("attach", self._attach, self._detach),
                 Step("inspect", deed(self._inspect_wanted)),
                 Step("enter", self._enter),
@@ -137,15 +139,15 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
 
     def _prepare(self, image: Image, format: DiskFormat, progress: Progress) -> Template:
         name = template_name(image.id, format)
-        self._let_go_of_strays(name)
+        self._cleanup_strays(name)
         try:
-            location, place = self._linkable(image, format)
-            wanted = Linking(image=image, format=format, location=location, place=place)
+            location, target = self._linkable(image, format)
+            wanted = Linking(image=image, format=format, location=location, target=target)
             journal.run(self.linking(), wanted, WorkspaceJournal(self._store), self._watch)
         except (NotLinkable, VolumeNotConnected) as error:
             why = error.reason if isinstance(error, NotLinkable) else error
             LOG.warning("image %s is downloaded, not linked: %s", image.name, why)
-            self._let_go_of_strays(name)  # what could not be undone
+            self._cleanup_strays(name)  # what could not be undone
             return super()._prepare(image, format, progress)
         LOG.info("linked template %s of image %s to %s", name, image.id, location)
         progress(image.size)
@@ -158,41 +160,41 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         if template is None or template.link is None:
             super()._drop(name)
             return
-        place = self._places.at(template.link.location)
-        place.has(template.link)  # if nobody answers there, nothing is begun
+        target = self._targets.at(template.link.location)
+        target.has(template.link)  # if nobody answers there, nothing is begun
         self._note(name, template.link.location, template.link.attachment)
-        going = Unlinking(name=name, place=place)
+        going = Unlinking(name=name, target=target)
         journal.run(self.unlinking(), going, WorkspaceJournal(self._store), self._watch)
 
-    def _clear(self, name: str) -> None:
-        self._let_go_of_strays(name)
-        super()._clear(name)
+    def _cleanup(self, name: str) -> None:
+        self._cleanup_strays(name)
+        super()._cleanup(name)
 
-    def _resumed(self, name: str) -> Template | None:
-        self._let_go_of_strays(name)
-        return super()._resumed(name)
+    def _resume(self, name: str) -> Template | None:
+        self._cleanup_strays(name)
+        return super()._resume(name)
 
-    def _linkable(self, image: Image, format: DiskFormat) -> tuple[str, Place]:
+    def _linkable(self, image: Image, format: DiskFormat) -> tuple[str, LinkTarget]:
         if self._store.has(template_name(image.id, format)):
             raise NotLinkable("a file of it is in the cache")
-        return _linkable(self._images.locations(image), self._places, image, format)
+        return _linkable(self._images.locations(image), self._targets, image, format)
 
     def _attach(self, wanted: Linking) -> Linking:
-        return replace(wanted, link=self._link(wanted.name, wanted.location, wanted.place))
+        return replace(wanted, link=self._link(wanted.name, wanted.location, wanted.target))
 
-    def _link(self, name: str, location: str, place: Place) -> Link:
+    def _link(self, name: str, location: str, target: LinkTarget) -> Link:
         self._note(name, location)
-        return place.link(name, lambda held: self._note(name, location, held))
+        return target.link(name, lambda held: self._note(name, location, held))
 
     def _detach(self, held: Linking | Unlinking) -> None:
         listed = (self._store.cache / held.name).is_symlink()
-        self._let_go_of_strays(held.name)
+        self._cleanup_strays(held.name)
         if listed:
             self._store.pool.refresh()
 
     def _enter(self, wanted: Linking) -> Linking:
         assert wanted.link is not None  # attach made it
-        link = wanted.place.enter(wanted.name, wanted.link)
+        link = wanted.target.enter(wanted.name, wanted.link)
         if link.file:
             self._store.pool.refresh()
         return replace(wanted, link=link)
@@ -217,7 +219,7 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         self._store.put(wanted.described(self._store.pool.name))
 
     def _revive(self, name: str, *, insist: bool = False) -> None:
-        """One whose place does not answer now stays as it is."""
+        """One whose target does not answer now stays as it is."""
         template = self._store.find(name)
         if template is None or template.link is None:
             return
@@ -227,25 +229,25 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
             if insist:
                 raise
             if isinstance(error, NotFound | NotLinkable):
-                self._give_up(template, error)
+                self._remove_lost(template, error)
             else:
                 LOG.warning("whether template %s is still linked is not known: %s", name, error)
 
     def _link_again(self, template: Template, link: Link) -> None:
-        name, place = template.volume, self._places.at(link.location)
-        if place.has(link) and place.leads(link):
+        name, target = template.volume, self._targets.at(link.location)
+        if target.has(link) and target.leads(link):
             return
-        if place.has(link):
-            again = place.connect(name, link)
+        if target.has(link):
+            again = target.connect(name, link)
         else:
-            place.look(template.image)
-            again = self._link(name, link.location, place)
+            target.look(template.image)
+            again = self._link(name, link.location, target)
         self._inspect(replace(template, link=again), self._images.describe(template.image))
-        self._store.put(replace(template, link=place.enter(name, again)))
+        self._store.put(replace(template, link=target.enter(name, again)))
         self._store.discard_workspace(name)
         LOG.info("linked template %s again", name)
 
-    def _give_up(self, template: Template, reason: MillpondError) -> None:
+    def _remove_lost(self, template: Template, reason: MillpondError) -> None:
         if users := self._users(template.volume):
             LOG.error("template %s, which %s use, is lost: %s", template.volume, users, reason)
             return
@@ -256,14 +258,14 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
             return
         LOG.info("dropped the link of template %s: %s", template.volume, reason)
 
-    def _let_go_of_strays(self, name: str) -> None:
-        """What an interrupted attempt holds, but what the template's record names."""
+    def _cleanup_strays(self, name: str) -> None:
+        """Release what an interrupted attempt holds, except what the template's record names."""
         for location, held in self._noted(name):
             template = self._store.find(name)
             link = template.link if template else None
             if link and (link.location, link.attachment) == (location, held):
                 continue  # killed when all was done
-            self._places.at(location).unlink(name, held, link.attachment if link else "")
+            self._targets.at(location).unlink(name, held, link.attachment if link else "")
 
     def _note(self, name: str, location: str, held: str = "") -> None:
         """So that whoever comes after a crash knows where we may hold what."""
@@ -278,8 +280,8 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
 
 
 def _linkable(
-    locations: Sequence[str], places: Places, image: Image, format: DiskFormat
-) -> tuple[str, Place]:
+    locations: Sequence[str], targets: LinkTargets, image: Image, format: DiskFormat
+) -> tuple[str, LinkTarget]:
     """The first location that can be linked, by what is known without asking there. Raw bytes
     alone: any other format can name files of the host, and who has the volume could write one
     there long after it was inspected."""
@@ -290,7 +292,7 @@ def _linkable(
     reasons = []
     for location in locations:
         try:
-            return location, places.at(location)
+            return location, targets.at(location)
         except NotLinkable as error:
             reasons.append(error.reason)
     raise NotLinkable("; ".join(reasons) or "its source does not say where it lies")

@@ -13,8 +13,8 @@ from millpond.model.names import ImageId
 from millpond.model.sizes import MiB
 from millpond.model.template import Prepared, Template
 from millpond.system.files import own_space
+from millpond.templates.leases import UsageLeases
 from millpond.templates.local import LocalTemplates
-from millpond.templates.marks import Marks
 
 MONTH = timedelta(days=30)
 
@@ -44,7 +44,7 @@ def store(tmp_path):
 
 
 def host(store, owner="here", lease=MONTH):
-    return Marks(store, lambda: owner, lease)
+    return UsageLeases(store, lambda: owner, lease)
 
 
 def test_a_use_is_told_to_the_other_hosts(store):
@@ -62,25 +62,25 @@ def test_a_host_that_is_not_heard_of_any_more_does_not_count(store):
 
 def test_what_is_no_longer_used_is_forgotten_but_not_when_it_was(store):
     store.write(store.sidecar / "records" / "a.json", b"")
-    marks = host(store)
-    marks.note("a")
-    marks.note("gone")
-    marks.tell(lambda: frozenset({"b"}))
-    assert marks.own().in_use == {"b"}
-    assert set(marks.own().last_used) == {"a", "b"}
+    leases = host(store)
+    leases.note("a")
+    leases.note("gone")
+    leases.renew(lambda: frozenset({"b"}))
+    assert leases.own().in_use == {"b"}
+    assert set(leases.own().last_used) == {"a", "b"}
 
 
 def test_no_note_is_lost_while_the_host_looks_at_what_it_uses(store):
     """It comes from a record that was not there yet: it waits, and is written afterwards."""
-    marks = host(store)
+    leases = host(store)
     with ThreadPoolExecutor(1) as threads:
 
         def look():
-            threads.submit(marks.note, "late")
+            threads.submit(leases.note, "late")
             return frozenset({"early"})
 
-        marks.tell(look)
-    assert marks.own().in_use == {"early", "late"}
+        leases.renew(look)
+    assert leases.own().in_use == {"early", "late"}
 
 
 @pytest.mark.parametrize("content", [b"{", b'{"schema": 99}'], ids=["damaged", "newer"])
@@ -95,10 +95,10 @@ def test_a_host_whose_mark_cannot_be_read_may_use_anything(store, content):
 
 @pytest.mark.parametrize("content", [b"{", b'{"schema": 99}'], ids=["damaged", "newer"])
 def test_a_pin_that_cannot_be_read_is_one(store, content):
-    marks = host(store)
-    marks.pin("a", "root")
+    leases = host(store)
+    leases.pin("a", "root")
     (store.sidecar / "pins" / "a.json").write_bytes(content)
-    assert marks.pinned_by("a").startswith("somebody: the record")
+    assert leases.pinned_by("a").startswith("somebody: the record")
 
 
 def test_a_template_of_a_newer_version_stops_no_list_and_is_nobody_elses(store, caplog):
@@ -115,12 +115,12 @@ def test_a_template_of_a_newer_version_stops_no_list_and_is_nobody_elses(store, 
 
 
 def test_a_pin_says_whose_it_is_until_it_is_taken_away(store):
-    marks = host(store)
-    marks.pin("a", "root")
-    assert (marks.pinned_by("a"), marks.pinned_by("b")) == ("root", "")
-    marks.unpin("a")
-    marks.unpin("a")
-    assert marks.pinned_by("a") == ""
+    leases = host(store)
+    leases.pin("a", "root")
+    assert (leases.pinned_by("a"), leases.pinned_by("b")) == ("root", "")
+    leases.unpin("a")
+    leases.unpin("a")
+    assert leases.pinned_by("a") == ""
 
 
 def test_only_a_file_of_its_own_takes_space(tmp_path):

@@ -29,7 +29,7 @@ Note = Callable[[str], None]
 """Told of what is held, before anything is done with it."""
 
 
-class Place(Protocol):
+class LinkTarget(Protocol):
     def look(self, image: ImageId) -> None:
         """Raises NotLinkable, or what is wrong there. Nothing is changed."""
         ...
@@ -63,18 +63,18 @@ class Place(Protocol):
         ...
 
 
-class Places:
+class LinkTargets:
     def __init__(self, access: LinkAccess) -> None:
         self._access = access
 
-    def at(self, location: str) -> Place:
+    def at(self, location: str) -> LinkTarget:
         """Raises NotLinkable for a location of another kind."""
         if found := _CINDER.fullmatch(location):
-            return _VolumePlace(self._access, self._cinder, self._volumes, location, found[1])
+            return _VolumeTarget(self._access, self._cinder, self._volumes, location, found[1])
         if found := _RBD.fullmatch(location):
             parts = [urllib.parse.unquote(part) for part in found.groups()]
             if all(_NAME.fullmatch(part) for part in parts):
-                return _RbdPlace(self._access, location, *parts)
+                return _RbdTarget(self._access, location, *parts)
         kind = location.partition("://")[0]
         raise NotLinkable(f"it lies in a store of the kind {kind!r}")
 
@@ -88,7 +88,7 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class _RbdPlace:
+class _RbdTarget:
     """A clone of ours keeps the image from being removed: an overlay is none."""
 
     access: LinkAccess
@@ -148,7 +148,7 @@ class _RbdPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class _VolumePlace:
+class _VolumeTarget:
     access: LinkAccess
     cinder: Cinder
     volumes: HostVolumes
@@ -212,8 +212,8 @@ class _VolumePlace:
         return {each.id for each in self._held() if each.host in ("", self.access.host)}
 
     def _ours(self, template: str) -> set[str]:
-        """By their mark alone: who holds one is told to administrators only."""
-        return {each.id for each in self._held() if each.place == self._mark(template)}
+        """By their mountpoint alone: who holds one is told to administrators only."""
+        return {each.id for each in self._held() if each.mountpoint == self._mountpoint(template)}
 
     def _disconnect(self, template: str, attachment: str) -> None:
         connection = self.cinder.connection(attachment)
@@ -224,7 +224,7 @@ class _VolumePlace:
         return {
             "host": self.access.host,
             "initiator": self.access.initiator,
-            "mountpoint": self._mark(template),
+            "mountpoint": self._mountpoint(template),
         }
 
     def _ways(self, template: str) -> Ways:
@@ -234,7 +234,7 @@ class _VolumePlace:
             connect=lambda connection: self.volumes.connect(template, connection),
         )
 
-    def _mark(self, template: str) -> str:
+    def _mountpoint(self, template: str) -> str:
         return f"/millpond/{self.access.owner()}/{template}"
 
 

@@ -1,10 +1,10 @@
-"""What each host says of its use of the templates, and who has pinned one: beside the cache.
+"""Which templates each host uses, and who has pinned one: files of the sidecar.
 
     uses/<owner>.json      what a host uses now, and when it last used what
     pins/<template>.json
 
-A cache may be shared by several hosts, and the records of the others are not here. So each host
-tells of its templates in a file of its own; its disks count as long as that file is young enough.
+A cache may be shared by several hosts, and each has its own records of servers. So each host
+writes a lease, which names the templates that it uses; they count until the lease ends.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostMark:
+class HostLease:
     owner: str
     at: datetime
     """When the host was last heard of."""
@@ -37,12 +37,12 @@ class Pin:
     schema: int = SCHEMA
 
 
-class Marks:
-    def __init__(self, store: TemplateStore, owner: Callable[[], str], lease: timedelta) -> None:
-        """``lease``: how long a host counts that is no longer heard of."""
+class UsageLeases:
+    def __init__(self, store: TemplateStore, owner: Callable[[], str], term: timedelta) -> None:
+        """``term``: how long a host counts that is no longer heard of."""
         self._store = store
         self._owner = owner
-        self._lease = lease
+        self._term = term
         self._uses = store.sidecar / "uses"
         self._pins = store.sidecar / "pins"
 
@@ -51,41 +51,41 @@ class Marks:
         wants to remove it sees this first. A second is as exact as it needs to be."""
         now = _now()
         with self._store.lock_uses(self._owner()):
-            mark = self.own()
-            if template in mark.in_use and mark.last_used.get(template) == now:
+            lease = self.own()
+            if template in lease.in_use and lease.last_used.get(template) == now:
                 return
-            used = {**mark.last_used, template: now}
-            self._write(replace(mark, at=now, in_use=mark.in_use | {template}, last_used=used))
+            used = {**lease.last_used, template: now}
+            self._write(replace(lease, at=now, in_use=lease.in_use | {template}, last_used=used))
 
-    def tell(self, find_used: Callable[[], frozenset[str]]) -> None:
-        """Write down what this host uses. Found out while the mark's lock is held: a server's
-        record is older than its note, so that no note is lost between the two."""
+    def renew(self, find_used: Callable[[], frozenset[str]]) -> None:
+        """Write down what this host uses. It is looked up while the lease's lock is held: a
+        server's record is older than its note, so that no note is lost between the two."""
         with self._store.lock_uses(self._owner()):
             used = find_used()
             now, known = _now(), self.own().last_used
             times = {name: known[name] for name in known if self._store.has_record(name)}
             times |= dict.fromkeys(used, now)
-            mark = HostMark(owner=self._owner(), at=now, in_use=used, last_used=times)
-            self._write(mark)
+            lease = HostLease(owner=self._owner(), at=now, in_use=used, last_used=times)
+            self._write(lease)
 
-    def own(self) -> HostMark:
+    def own(self) -> HostLease:
         found = self._read(self._path(self._owner()))
-        return found or HostMark(owner=self._owner(), at=_now())
+        return found or HostLease(owner=self._owner(), at=_now())
 
-    def others(self) -> tuple[list[HostMark], tuple[str, ...]]:
-        """Of the hosts that count; and, in words, those whose marks cannot be read: they may use
+    def others(self) -> tuple[list[HostLease], tuple[str, ...]]:
+        """Of the hosts that count; and, in words, those whose leases cannot be read: they may use
         any template."""
-        oldest, owner = _now() - self._lease, self._owner()
-        found: list[HostMark] = []
+        oldest, owner = _now() - self._term, self._owner()
+        found: list[HostLease] = []
         unreadable: list[str] = []
         for path in self._paths():
             try:
-                mark = self._read(path)
+                lease = self._read(path)
             except UnreadableRecord as error:
                 unreadable.append(f"perhaps host {path.stem}: {error}")
                 continue
-            if mark and mark.owner != owner and mark.at > oldest:
-                found.append(mark)
+            if lease and lease.owner != owner and lease.at > oldest:
+                found.append(lease)
         return found, tuple(unreadable)
 
     def hosts_using(self, template: str) -> tuple[str, ...]:
@@ -116,14 +116,14 @@ class Marks:
             if path.suffix == ".json" and path.name[0] != ".":
                 yield path
 
-    def _read(self, path: Path) -> HostMark | None:
+    def _read(self, path: Path) -> HostLease | None:
         try:
-            return codec.decode(path.read_bytes(), HostMark, path, SCHEMA)
+            return codec.decode(path.read_bytes(), HostLease, path, SCHEMA)
         except FileNotFoundError:
             return None
 
-    def _write(self, mark: HostMark) -> None:
-        self._store.write(self._path(mark.owner), codec.encode(mark))
+    def _write(self, lease: HostLease) -> None:
+        self._store.write(self._path(lease.owner), codec.encode(lease))
 
     def _path(self, owner: str) -> Path:
         return self._uses / f"{owner}.json"
