@@ -20,7 +20,7 @@ from millpond.model.names import template_name
 from millpond.model.template import Prepared, Template
 from millpond.templates.cache_manager import Uses
 from millpond.templates.handler import FindFault
-from millpond.templates.store import TemplateStore
+from millpond.templates.store import TemplateStore, new_record
 from millpond.templates.verdicts import Rules
 
 LOG = logging.getLogger(__name__)
@@ -119,15 +119,12 @@ class NovaBases:
 def _describe(path: Path, image: Image, pool: str) -> Template:
     raw = image.format.content is DiskFormat.RAW
     size = path.stat().st_size
-    return Template(
-        image=image.id,
-        image_digest=image.digest,
+    return new_record(
+        path.name,
+        image,
         pool=pool,
-        volume=path.name,
-        format=DiskFormat.RAW,
-        virtual_size=size,
-        size=size,
         prepared=Prepared.ADOPTION,
+        size=size,
+        virtual_size=size,
         digest=image.digest if raw and image.digest_algorithm == "sha512" else None,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
     )

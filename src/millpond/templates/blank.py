@@ -3,12 +3,10 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from millpond.errors import DamagedRecord
-from millpond.model.formats import DiskFormat
-from millpond.model.names import ImageId, blank_template_name
+from millpond.model.names import blank_template_name
 from millpond.model.server import Content
 from millpond.model.template import Prepared, Template
 from millpond.records.journal import Step, Watch, unwatched
@@ -16,7 +14,7 @@ from millpond.system import mkfs
 from millpond.system.files import Progress, silent
 from millpond.templates.handler import NoteUse, adopt_nothing, unnoted
 from millpond.templates.publication import MakeRoom, Publication, Users, unbounded
-from millpond.templates.store import TemplateStore
+from millpond.templates.store import TemplateStore, new_record
 
 LOG = logging.getLogger(__name__)
 
@@ -40,17 +38,13 @@ class BlankPreparation:
         return silent
 
     def described(self, path: Path, pool: str) -> Template:
-        return Template(
-            image=ImageId(""),
-            image_digest="",
+        return new_record(
+            self.name,
+            None,
             pool=pool,
-            volume=self.name,
-            format=DiskFormat.RAW,
-            virtual_size=self.size,
-            size=self.size,
             prepared=Prepared.FORMATTING,
-            digest=None,
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            size=self.size,
+            virtual_size=self.size,
         )
 
 

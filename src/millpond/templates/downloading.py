@@ -5,7 +5,6 @@ import logging
 import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from millpond.errors import ImageRefused, MillpondError, ToolFailed
@@ -23,6 +22,7 @@ from millpond.system.files import Progress, silent
 from millpond.system.qemu_img import Told
 from millpond.templates.handler import BaseTemplateImagehandler, HandlerContext
 from millpond.templates.publication import Publication
+from millpond.templates.store import new_record
 
 LOG = logging.getLogger(__name__)
 
@@ -55,17 +55,15 @@ class ImagePreparation:
 
     def described(self, path: Path, pool: str) -> Template:
         converted = self.prepared is Prepared.CONVERSION
-        return Template(
-            image=self.image.id,
-            image_digest=self.image.digest,
+        return new_record(
+            self.name,
+            self.image,
             pool=pool,
-            volume=self.name,
-            format=self.format,
-            virtual_size=_virtual_size(path, self),
-            size=path.stat().st_size,
             prepared=self.prepared,
+            size=path.stat().st_size,
+            virtual_size=_virtual_size(path, self),
+            format=self.format,
             digest=None if converted else self.digest or self.image.digest,
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
         )
 
 

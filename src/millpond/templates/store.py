@@ -18,7 +18,9 @@ from pathlib import Path
 from millpond.errors import DamagedRecord, UnreadableRecord
 from millpond.libvirt.pool import Pool
 from millpond.model.formats import DiskFormat
-from millpond.model.template import SCHEMA, Template
+from millpond.model.image import Image
+from millpond.model.names import ImageId
+from millpond.model.template import SCHEMA, Link, Prepared, Template
 from millpond.records import codec
 from millpond.system.files import Progress, silent
 from millpond.templates.sidecar import Sidecar, make_directory
@@ -178,6 +180,34 @@ class TemplateStore(Sidecar, ABC):
     @abstractmethod
     def _copy(self, name: str, target: Path) -> None:
         """To a new file of this machine."""
+
+
+def new_record(
+    name: str,
+    image: Image | None,
+    *,
+    pool: str,
+    prepared: Prepared,
+    size: int,
+    virtual_size: int,
+    format: DiskFormat = DiskFormat.RAW,
+    digest: str | None = None,
+    link: Link | None = None,
+) -> Template:
+    """Of a template that is made now; that of a blank disk has no image."""
+    return Template(
+        image=image.id if image else ImageId(""),
+        image_digest=image.digest if image else "",
+        pool=pool,
+        volume=name,
+        format=format,
+        virtual_size=virtual_size,
+        size=size,
+        prepared=prepared,
+        digest=digest,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        link=link,
+    )
 
 
 def seal(content: bytes) -> bytes:

@@ -4,7 +4,6 @@ where it is; anything else is downloaded."""
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from millpond.errors import MillpondError, NotFound, NotLinkable, VolumeNotConnected
 from millpond.images.formats.inspection import Inspection
@@ -22,6 +21,7 @@ from millpond.templates.downloading import DownloadingTemplateImagehandler, refu
 from millpond.templates.handler import HandlerContext, LinkPreview
 from millpond.templates.links.targets import LinkTarget, LinkTargets
 from millpond.templates.publication import WorkspaceJournal
+from millpond.templates.store import new_record
 
 LOG = logging.getLogger(__name__)
 
@@ -41,17 +41,14 @@ class Linking:
         return template_name(self.image.id, self.format)
 
     def described(self, pool: str) -> Template:
-        return Template(
-            image=self.image.id,
-            image_digest=self.image.digest,
+        return new_record(
+            self.name,
+            self.image,
             pool=pool,
-            volume=self.name,
-            format=self.format,
-            virtual_size=self.image.virtual_size,
-            size=self.image.size,
             prepared=Prepared.LINK,
-            digest=None,
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            size=self.image.size,
+            virtual_size=self.image.virtual_size,
+            format=self.format,
             link=self.link,
         )
 
