@@ -25,8 +25,8 @@ class PoolOverview:
 def overview(host: Libvirtd, plan: PoolPlan) -> list[PoolOverview]:
     with host.calling("listing pools") as connection:
         wanted = [_pool(connection, each, plan.keeps(each)) for each in plan.all().values()]
-        beside = [_pool(connection, each, plan.keeps(each)) for each in plan.beside().values()]
-    return [*wanted, *(each for each in beside if each.state != "missing")]
+        remote = [_pool(connection, each, plan.keeps(each)) for each in plan.remote().values()]
+    return [*wanted, *(each for each in remote if each.state != "missing")]
 
 
 def _pool(connection: Connection, wanted: PoolWanted, keeps: str) -> PoolOverview:

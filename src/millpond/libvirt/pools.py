@@ -58,12 +58,12 @@ class PoolPlan:
             for each in (self.base, self.disks, *self.by_role.values(), *self.others)
         }
 
-    def beside(self) -> Mapping[str, PoolWanted]:
+    def remote(self) -> Mapping[str, PoolWanted]:
         """Those that only a remote host has."""
         return {each.name: each for each in (self.records, self.consoles)}
 
     def find(self, name: str) -> PoolWanted | None:
-        return self.all().get(name) or self.beside().get(name)
+        return self.all().get(name) or self.remote().get(name)
 
     def directories(self) -> list[PoolWanted]:
         return [each for each in self.all().values() if each.type is PoolType.DIR]

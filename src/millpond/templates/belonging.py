@@ -20,12 +20,12 @@ _PATIENCE = 5.0
 def claim(records: Pool, owner: str, host: str, patience: float = _PATIENCE) -> None:
     """Raises CacheOfAnother."""
     ours = f"{owner}.{host}{_ENDING}"
-    marks = _marks(records) or _claimed_first(records, ours, patience)
+    marks = _marks(records) or _claim_first(records, ours, patience)
     if others := [each for each in marks if each != ours]:
         raise CacheOfAnother(records.name, others[0], others[0].removesuffix(_ENDING))
 
 
-def _claimed_first(records: Pool, ours: str, patience: float) -> list[str]:
+def _claim_first(records: Pool, ours: str, patience: float) -> list[str]:
     """The marks that there are when ours was made. Of two that were made at once, the first by
     name stays and the other is removed by its owner; one that stays was there before."""
     with suppress(VolumeExists):
