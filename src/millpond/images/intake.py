@@ -12,7 +12,7 @@ from pathlib import Path
 from millpond.errors import BadOption, DamagedRecord, NameTaken
 from millpond.images.boot_images import find_boot_images
 from millpond.images.catalogue import LOCK, Catalogue, ImageRecord, lock_of
-from millpond.images.receive import Received, examine, receive, receive_file
+from millpond.images.receive import Received, receive, receive_file
 from millpond.images.source import Stream
 from millpond.images.suffixes import stated_format, stated_name
 from millpond.model.formats import ImageFormat
@@ -24,6 +24,8 @@ from millpond.system.files import Progress, silent
 from millpond.undo import undo_on_failure
 
 LOG = logging.getLogger(__name__)
+
+Publish = Callable[[Received], Image]
 
 
 class Intake(Catalogue):
@@ -41,13 +43,9 @@ class Intake(Catalogue):
     ) -> Image:
         """Receive an image from a file ('-' is standard input). What its name and format are
         not told, the file's name must say."""
-        name = checked_name("an image", name or stated_name(path))
-        format = format or stated_format(path)
-
-        def fill(part: Path) -> Received:
-            return receive_file(path, part, format, name, progress)
-
-        return self._admit(name, format, properties, fill)
+        name, format = name or stated_name(path), format or stated_format(path)
+        with self.adding(name, format, properties) as (part, publish):
+            return publish(receive_file(path, part, format, name, progress))
 
     def fetch(
         self,
@@ -59,45 +57,27 @@ class Intake(Catalogue):
         progress: Progress = silent,
     ) -> Image:
         """Receive an image from elsewhere."""
+        with self.adding(name, format, properties) as (part, publish):
+            return publish(receive(stream, part, format, name, progress))
+
+    @contextmanager
+    def adding(
+        self, name: str, format: ImageFormat, properties: Mapping[str, str] | None
+    ) -> Iterator[tuple[Path, Publish]]:
+        """A file for a new image, and what adds it when it was received there and inspected. What
+        makes the image impossible is an error before a byte of it is read."""
         name = checked_name("an image", name)
-
-        def fill(part: Path) -> Received:
-            return receive(stream, part, format, name, progress)
-
-        return self._admit(name, format, properties, fill)
-
-    def make(
-        self,
-        fill: Callable[[Path], None],
-        *,
-        name: str,
-        format: ImageFormat,
-        properties: Mapping[str, str] | None = None,
-    ) -> Image:
-        """An image whose file ``fill`` makes, which is inspected like any other."""
-        name = checked_name("an image", name)
-
-        def made(part: Path) -> Received:
-            with files.explaining_lack_of_space(part.parent):
-                fill(part)
-            return examine(part, format, name)
-
-        return self._admit(name, format, properties, made)
-
-    def _admit(
-        self,
-        name: str,
-        format: ImageFormat,
-        properties: Mapping[str, str] | None,
-        fill: Callable[[Path], Received],
-    ) -> Image:
         self._refuse_taken(name)
-        properties = self._with_ids(format, properties or {})
-        with self.arriving() as (id, part):
-            image = _image(id, name, format, fill(part), properties)
+        found = self._with_ids(format, properties or {})
+
+        def publish(received: Received) -> Image:
+            image = _image(id, name, format, received, found)
             self._publish(image, part)
-        LOG.info("added image %s (%s)", image.name, image.id)
-        return image
+            LOG.info("added image %s (%s)", image.name, image.id)
+            return image
+
+        with self.arriving() as (id, part):
+            yield part, publish
 
     def save(
         self, image: Image, target: Path, *, force: bool = False, progress: Progress = silent

@@ -37,20 +37,17 @@ class SnapshotRequest:
 
 def snapshot(host: Host, intake: Intake, server: Server, request: SnapshotRequest) -> Image:
     """It keeps the properties of the image that the server came from."""
-    with host.records.lock(server):
-        current = steps.load_idle(host, server)
-        image = intake.make(
-            partial(_copy, host, current, request),
-            name=request.name,
-            format=request.format,
-            properties=_properties(intake, current),
-        )
+    source = intake.find(server.image.id)
+    properties = source.properties if source else {}
+    with intake.adding(request.name, request.format, properties) as (part, publish):
+        image = publish(extract(host, server, request, part))
     LOG.info("made image %s of server %s", image.name, server.name)
     return image
 
 
 def extract(host: Host, server: Server, request: SnapshotRequest, target: Path) -> Received:
-    """The same into a new file, for an image that goes elsewhere. It is inspected like any."""
+    """What its root disk holds, in a new file. It is inspected like any image, when the server is
+    free again."""
     with host.records.lock(server), files.explaining_lack_of_space(target.parent):
         _copy(host, steps.load_idle(host, server), request, target)
     return examine(target, request.format, request.name)
@@ -90,8 +87,3 @@ def _copy(host: Host, server: Server, request: SnapshotRequest, target: Path) ->
 def _tidy(host: Host, server: Server) -> None:
     disk = server.get_disk(ROOT)
     host.storage_of(disk).tidy(disk)
-
-
-def _properties(intake: Intake, server: Server) -> dict[str, str]:
-    source = intake.find(server.image.id)
-    return dict(source.properties) if source else {}
