@@ -8,7 +8,7 @@ from typing import Any
 import stevedore
 
 from millpond.config import ImageSourceOption, Settings
-from millpond.errors import Ambiguous, ServerNotFound, Unsupported
+from millpond.errors import Ambiguous, NotFound, Tool, Unsupported
 from millpond.images.catalogue import Catalogue
 from millpond.images.source import Library, SignatureCheck, TakesUploads
 from millpond.model.image import Image
@@ -103,7 +103,8 @@ class Commons:
         if not found and damaged:
             raise damaged[0]
         if not found or not name_or_id:
-            raise ServerNotFound(name_or_id)
+            advice = f"'{Tool.SERVER} list' shows what there is"
+            raise NotFound(f"there is no server {name_or_id!r}", advice)
         return found[0]
 
     def image_users(self, image: Image) -> tuple[str, ...]:

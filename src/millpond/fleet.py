@@ -10,12 +10,12 @@ from millpond.commons import Commons
 from millpond.config import Settings
 from millpond.engine import Engine
 from millpond.errors import (
+    BadInput,
     ConnectionLost,
     HostNotConfigured,
     HostProblem,
     HostUnreachable,
     NoSuchHost,
-    WhichHost,
 )
 from millpond.model.server import Server
 from millpond.placing.placing import Placing
@@ -98,7 +98,9 @@ class Fleet(Commons):
         if host and host not in names:
             raise NoSuchHost(host)
         if not host and len(names) > 1:
-            raise WhichHost(names)
+            raise BadInput(
+                "there are several hosts", f"say which one: --host {' or '.join(names)}"
+            )
         return self.engines[host or names[0]]
 
     def chosen(self, hosts: Sequence[str] | None) -> list[Engine]:

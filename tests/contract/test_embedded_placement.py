@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from millpond.errors import PlacementFailed, PlacementTooOld, StateNotWritable
+from millpond.errors import PlacementFailed, PlacementProblem, StateNotWritable
 from millpond.scheduling.api import WRITING, Answer
 from millpond.scheduling.embedded import EmbeddedPlacement
 from millpond.scheduling.placement import Placement
@@ -62,7 +62,7 @@ class TestPlacementOfTrain(PlacementContract):
 
 def test_one_that_is_too_old_or_too_new_is_refused(directory):
     old = Placement(Pretending(EmbeddedPlacement(directory), "1.0", "1.30"))
-    with pytest.raises(PlacementTooOld, match=r"up to 1\.30 only"):
+    with pytest.raises(PlacementProblem, match=r"up to 1\.30 only"):
         old.providers.find()
     new = Placement(Pretending(EmbeddedPlacement(directory), "1.40", "1.50"))
     with pytest.raises(PlacementFailed, match="too old for it"):

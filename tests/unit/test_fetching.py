@@ -15,7 +15,7 @@ from millpond.errors import (
     FetchForbidden,
     FetchInterrupted,
     ImageRefused,
-    NothingAtUrl,
+    NotFound,
 )
 from millpond.images.intake import Intake
 from millpond.images.source import Stream
@@ -239,8 +239,8 @@ def test_a_server_that_is_not_there_is_an_error(fetch: Fetcher) -> None:
 @pytest.mark.parametrize(
     ("status", "kind", "sentence"),
     [
-        (404, NothingAtUrl, "there is nothing at http://"),
-        (410, NothingAtUrl, "there is nothing at http://"),
+        (404, NotFound, "there is nothing at http://"),
+        (410, NotFound, "there is nothing at http://"),
         (403, FetchForbidden, r"its server answers 403 \(Forbidden\)"),
         (204, FetchFailed, "its server answers 204"),
     ],

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from millpond.errors import MillpondError, NotUndone, UnknownOperation
+from millpond.errors import HostProblem, MillpondError, UnknownOperation
 from millpond.records import journal
 from millpond.records.journal import Moment, Step, nothing, recover, run
 
@@ -127,7 +127,7 @@ def test_recovery_goes_on_from_the_step_that_was_written_down():
 def test_recovery_that_cannot_undo_says_so_and_forgets_nothing():
     world, notes = World(), Notes()
     verb = Verb("make", (world.step("a", undo_fails=True),))
-    with pytest.raises(NotUndone):
+    with pytest.raises(HostProblem, match="could be undone"):
         recover(verb, "a", 0, notes)
     assert notes.closed == []
 

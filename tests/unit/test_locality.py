@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from millpond.errors import TransferIncomplete
+from millpond.errors import HostProblem
 from millpond.libvirt.locality import LocalityProbe, can_open, is_marker, probe
 from millpond.libvirt.memory_pool import MemoryPool
 from millpond.libvirt.pool import PoolType
@@ -89,7 +89,7 @@ def test_a_download_that_ends_early_is_known(tmp_path):
     pool = MemoryPool("far")
     pool.create(VolumeSpec(name="a", format=DiskFormat.RAW, capacity=100))
     pool.pieces = lambda _name: iter([b"x" * 76])
-    with pytest.raises(TransferIncomplete, match="only 76 of 100 bytes came"):
+    with pytest.raises(HostProblem, match="only 76 of 100 bytes came"):
         download(pool, "a", tmp_path / "a")
 
 

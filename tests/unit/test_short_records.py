@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.errors import DamagedRecord, NewerRecord, RecordTooLong
+from millpond.errors import DamagedRecord, NewerRecord, StateProblem
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.names import ServerId, blank_template_name, volume_name
 from millpond.model.server import Content, Disk, TemplateRef
@@ -58,7 +58,7 @@ def test_a_record_that_nova_would_cut_off_is_refused() -> None:
         target="",
         template=TemplateRef(pool="q" * 100, volume="v", format=DiskFormat.RAW),
     )
-    with pytest.raises(RecordTooLong, match="Nova takes 255"):
+    with pytest.raises(StateProblem, match="Nova takes 255"):
         short.encode(DiskRecord(disk=disk, made=True))
 
 

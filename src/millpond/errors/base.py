@@ -6,9 +6,16 @@ from millpond.errors.tools import Tool
 
 
 class MillpondError(Exception):
-    message: ClassVar[str] = "unexpected failure"
-    hint: ClassVar[str] = ""
+    message: ClassVar[str] = "{self.text}"
+    hint: ClassVar[str] = "{self.advised}"
     exit_code: ClassVar[int] = 1
+    text = "unexpected failure"
+    advised = ""
+
+    def __init__(self, text: str = text, advised: str = advised) -> None:
+        """What is said in one place only, and caught by nobody in particular."""
+        super().__init__(text, advised)
+        self.text, self.advised = text, advised
 
     def __str__(self) -> str:
         return self.message.format(self=self)

@@ -33,16 +33,6 @@ class BadOption(BadInput):
 
 
 @dataclass(eq=False)
-class WhichHost(BadInput):
-    known: tuple[str, ...]
-    message = "there are several hosts"
-
-    @property
-    def advice(self) -> str:
-        return f"say which one: --host {' or '.join(self.known)}"
-
-
-@dataclass(eq=False)
 class BadConfiguration(BadInput):
     """Every error of the configuration at once (B9)."""
 

@@ -15,13 +15,6 @@ class FileNotReadable(NotFound):
 
 
 @dataclass(eq=False)
-class NothingAtUrl(NotFound):
-    url: str
-    message = "there is nothing at {self.url}"
-    hint = "check the address with who published it"
-
-
-@dataclass(eq=False)
 class ToolFailed(MillpondError):
     tool: str
     reason: str
@@ -64,17 +57,6 @@ class NewerRecord(UnreadableRecord):
         "(schema {self.schema}, known {self.known})"
     )
     hint = "use that version of Millpond again"
-
-
-@dataclass(eq=False)
-class RecordTooLong(StateProblem):
-    disk: str
-    length: int
-    most: int
-    message = (
-        "the record of disk {self.disk} has {self.length} characters, and Nova takes {self.most}"
-    )
-    hint = "shorten the names of the storage pools in nova.conf"
 
 
 @dataclass(eq=False)

@@ -40,27 +40,11 @@ class HostUnreachable(HostProblem):
 
 
 @dataclass(eq=False)
-class HostWithoutUuid(HostProblem):
-    uri: str
-    message = "libvirt at {self.uri} does not tell its host's UUID"
-    hint = "set host_uuid in its libvirtd.conf and restart it"
-
-
-@dataclass(eq=False)
 class ConnectionLost(HostProblem):
     uri: str
     doing: str
     message = "the connection to libvirt at {self.uri} was lost while {self.doing}"
     hint = "try again; '{tool.DOCTOR}' shows what was left in the middle"
-
-
-@dataclass(eq=False)
-class TransferIncomplete(HostProblem):
-    volume: str
-    length: int
-    expected: int
-    message = "only {self.length} of {self.expected} bytes came of volume {self.volume}"
-    hint = "try again; if it stays so, look into libvirtd's log on the host"
 
 
 @dataclass(eq=False)
@@ -70,18 +54,6 @@ class TooOld(HostProblem):
     needed: str
     message = "{self.what} {self.version} is too old: Millpond needs {self.needed} or newer"
     hint = "upgrade the host (Debian 12 has what is needed)"
-
-
-@dataclass(eq=False)
-class ForeignOwner(HostProblem):
-    host: str
-    server: str
-    owner: str
-    message = (
-        "host {self.host!r} has servers of another Millpond state directory "
-        "(owner {self.owner}, server {self.server!r})"
-    )
-    hint = "use that state directory, or, if it is lost, '{tool.ADOPT}' to take the servers over"
 
 
 @dataclass(eq=False)

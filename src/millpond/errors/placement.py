@@ -88,13 +88,6 @@ class ProviderRenamed(Conflict):
 
 
 @dataclass(eq=False)
-class PlacementBusy(Conflict):
-    what: str
-    message = "others keep changing {self.what} in Placement at the same moment"
-    hint = "try again"
-
-
-@dataclass(eq=False)
 class ImageTypeUnknown(Refused):
     format: str
     message = "no host can promise to use an image {self.shown}"
@@ -171,13 +164,3 @@ class PlacementMisunderstands(PlacementFailed):
 
 class StillAllocated(PlacementFailed):
     """What is to go is in use."""
-
-
-@dataclass(eq=False)
-class PlacementTooOld(PlacementProblem):
-    offered: str
-    needed: str
-    message = (
-        "Placement knows its API up to {self.offered} only: Millpond needs {self.needed} or newer"
-    )
-    hint = "upgrade it: {self.needed} came with OpenStack Train"

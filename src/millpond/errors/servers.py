@@ -6,25 +6,11 @@ from millpond.errors.base import Conflict, HostProblem, NotFound, Refused, State
 
 
 @dataclass(eq=False)
-class ServerNotFound(NotFound):
-    server: str
-    message = "there is no server {self.server!r}"
-    hint = "'{tool.SERVER} list' shows what there is"
-
-
-@dataclass(eq=False)
 class HostNotConfigured(NotFound):
     server: str
     host: str
     message = "server {self.server!r} is on host {self.host!r}, which is not configured"
     hint = "name it in enabled_hosts, with a section [host:{self.host}]"
-
-
-@dataclass(eq=False)
-class NoLegacyServer(NotFound):
-    id: str
-    message = "no server {self.id!r} has disks in Nova's legacy layout on this host"
-    hint = "'{tool.LEGACY}' lists those that have"
 
 
 @dataclass(eq=False)
@@ -88,40 +74,12 @@ class Interrupted(Conflict):
 
 
 @dataclass(eq=False)
-class DiskUnfinished(Conflict):
-    server: str
-    role: str
-    message = "disk {self.role!r} of server {self.server!r} was begun and never finished"
-    hint = "rebuild the server, or delete it: nothing of its user's is on that disk"
-
-
-@dataclass(eq=False)
 class WrongState(Conflict):
     server: str
     state: str
     needed: str
     message = "server {self.server!r} is {self.state}; this needs it to be {self.needed}"
     hint = "'{tool.SERVER} show {self.server}' tells more"
-
-
-@dataclass(eq=False)
-class AlreadyAdopted(Conflict):
-    id: str
-    name: str
-    message = "server {self.id} is Millpond's already, named {self.name!r}"
-    hint = "'{tool.SERVER} show {self.name}' shows it"
-
-
-@dataclass(eq=False)
-class NotAdoptable(Conflict):
-    id: str
-    reasons: tuple[str, ...]
-    message = "server {self.id} cannot be adopted: {self.listed}"
-    hint = "put that right with Nova or virsh, and try again; docs/legacy.md says what is possible"
-
-    @property
-    def listed(self) -> str:
-        return "; ".join(self.reasons)
 
 
 @dataclass(eq=False)
@@ -133,14 +91,6 @@ class StillNeeded(Conflict):
         "in its disk yet"
     )
     hint = "'{tool.REPAIR}' writes it into the disk and removes the volume"
-
-
-@dataclass(eq=False)
-class TargetTaken(Conflict):
-    target: str
-    domain: str
-    message = "domain {self.domain!r} has another device at {self.target}"
-    hint = "'virsh domblklist {self.domain}' shows what somebody attached there"
 
 
 @dataclass(eq=False)
@@ -218,13 +168,6 @@ class NotWrittenBack(HostProblem):
         "QEMU gave up"
     )
     hint = "nothing is lost: see whether the disk's pool is full, then '{tool.REPAIR}' tries again"
-
-
-@dataclass(eq=False)
-class NotUndone(HostProblem):
-    verb: str
-    message = "not everything that {self.verb!r} had begun could be undone"
-    hint = "'{tool.DOCTOR}' shows why; '{tool.REPAIR}' tries again"
 
 
 @dataclass(eq=False)

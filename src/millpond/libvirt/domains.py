@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from millpond.errors import GuestHoldsOn, LibvirtFailed, TargetTaken
+from millpond.errors import Conflict, GuestHoldsOn, LibvirtFailed
 from millpond.model.names import ServerId
 from millpond.system import libvirtd
 from millpond.system.libvirtd import ConsoleStream, Libvirtd
@@ -153,7 +153,10 @@ class Domains:
                 if found is None:
                     domain.attachDeviceFlags(disk.to_xml(), flags)
                 elif not _is_same(found, disk):
-                    raise TargetTaken(disk.target, domain.name())
+                    raise Conflict(
+                        f"domain {domain.name()!r} has another device at {disk.target}",
+                        f"'virsh domblklist {domain.name()}' shows what somebody attached there",
+                    )
 
     def detach(self, id: ServerId, disk: DiskXml) -> None:
         """Waits until the guest has let it go, and takes it out of the definition then. One that

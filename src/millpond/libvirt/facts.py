@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from millpond.errors import HostWithoutUuid
+from millpond.errors import HostProblem
 from millpond.model.server import TARGET_PREFIXES
 from millpond.model.sizes import MiB
 from millpond.system.libvirtd import Libvirtd
@@ -29,7 +29,8 @@ def facts_of(host: Libvirtd) -> HostFacts:
         found = CapabilitiesXml.from_xml(connection.getCapabilities())
         domains = DomainCapabilitiesXml.from_xml(connection.getDomainCapabilities())
     if not found.uuid:
-        raise HostWithoutUuid(host.uri)
+        what = f"libvirt at {host.uri} does not tell its host's UUID"
+        raise HostProblem(what, "set host_uuid in its libvirtd.conf and restart it")
     buses = {each.text for each in domains.disk_buses}
     return HostFacts(
         uuid=found.uuid,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from millpond.errors import TransferIncomplete
+from millpond.errors import HostProblem
 from millpond.libvirt.pool import Pool
 from millpond.model.volume import Volume
 from millpond.system import streams
@@ -27,4 +27,8 @@ def bytes_of(pool: Pool, name: str) -> Iterator[bytes]:
 def _refuse_unless_whole(expected: Volume, length: int) -> None:
     """libvirt has been seen to end a download early, without an error (trap 21)."""
     if length != expected.length:
-        raise TransferIncomplete(f"{expected.pool}/{expected.name}", length, expected.length)
+        volume = f"{expected.pool}/{expected.name}"
+        raise HostProblem(
+            f"only {length} of {expected.length} bytes came of volume {volume}",
+            "try again; if it stays so, look into libvirtd's log on the host",
+        )

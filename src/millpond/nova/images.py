@@ -13,7 +13,7 @@ from nova.virt.libvirt.config import LibvirtConfigGuestDisk
 
 from millpond.disks.selection import ImagesType
 from millpond.engine import Engine
-from millpond.errors import DiskUnfinished, VolumeNotFound
+from millpond.errors import Conflict, VolumeNotFound
 from millpond.model.formats import Backend
 from millpond.model.names import ImageId, ServerId
 from millpond.model.server import Content, Disk
@@ -113,7 +113,10 @@ class VolumeImage(imagebackend.Image):
             return found.disk if found else self._plan(Content.CONFIG, 0, None)
         record = self._records.get(self._role)
         if not record.made:
-            raise DiskUnfinished(self._server, self._role)
+            raise Conflict(
+                f"disk {self._role!r} of server {self._server!r} was begun and never finished",
+                "rebuild the server, or delete it: nothing of its user's is on that disk",
+            )
         return record.disk
 
     def _make(self, content: Content, size: int, image: ImageId | None, fill: bytes = b"") -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from millpond.errors import DamagedRecord, NewerRecord, RecordTooLong
+from millpond.errors import DamagedRecord, NewerRecord, StateProblem
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.names import ServerId, volume_name
 from millpond.model.server import Content, Disk, TemplateRef
@@ -60,7 +60,11 @@ def encode(record: DiskRecord) -> str:
     )
     text = msgspec.json.encode(fields).decode()
     if len(text) > LONGEST:
-        raise RecordTooLong(disk.place, len(text), LONGEST)
+        raise StateProblem(
+            f"the record of disk {disk.place} has {len(text)} characters, and Nova takes "
+            f"{LONGEST}",
+            "shorten the names of the storage pools in nova.conf",
+        )
     return text
 
 

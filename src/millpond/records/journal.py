@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
-from millpond.errors import MillpondError, NotUndone, UnknownOperation
+from millpond.errors import HostProblem, MillpondError, Tool, UnknownOperation
 
 LOG = logging.getLogger(__name__)
 
@@ -140,7 +140,10 @@ def recover(
     if verb.goes_forward(state, step):
         return _resume(verb, index, state, journal, watch)
     if not _undo(verb, index, state):
-        raise NotUndone(verb.name)
+        raise HostProblem(
+            f"not everything that {verb.name!r} had begun could be undone",
+            f"'{Tool.DOCTOR}' shows why; '{Tool.REPAIR}' tries again",
+        )
     return _close(journal, state, verb.undone(state))
 
 

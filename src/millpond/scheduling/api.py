@@ -13,13 +13,13 @@ import stevedore
 import tenacity
 
 from millpond.errors import (
+    Conflict,
     NoRoom,
     NotInPlacement,
-    PlacementBusy,
     PlacementFailed,
     PlacementMisunderstands,
+    PlacementProblem,
     PlacementRefused,
-    PlacementTooOld,
     StillAllocated,
 )
 from millpond.model.cloud import CloudAccess
@@ -152,7 +152,8 @@ class Api:
         try:
             return tries(act)
         except tenacity.RetryError as error:
-            raise PlacementBusy(what) from error
+            busy = f"others keep changing {what} in Placement at the same moment"
+            raise Conflict(busy, "try again") from error
 
     def _agree(self) -> Version:
         answer = self._door.ask("GET", "/", _written(OLDEST), None)
@@ -162,7 +163,11 @@ class Api:
         newest = max((_parsed(each.max_version) for each in offers), default=(0, 0))
         oldest = min((_parsed(each.min_version) for each in offers), default=(0, 0))
         if newest < OLDEST:
-            raise PlacementTooOld(_written(newest), _written(OLDEST))
+            raise PlacementProblem(
+                f"Placement knows its API up to {_written(newest)} only: Millpond needs "
+                f"{_written(OLDEST)} or newer",
+                f"upgrade it: {_written(OLDEST)} came with OpenStack Train",
+            )
         if oldest > NEWEST:
             needed = f"it knows {_written(oldest)} and newer, and Millpond {_written(NEWEST)}"
             raise PlacementFailed("GET /", f"{needed}: Millpond is too old for it")

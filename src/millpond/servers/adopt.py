@@ -6,7 +6,7 @@ Nothing is restarted, and nothing is moved.
 import logging
 from dataclasses import replace
 
-from millpond.errors import AlreadyAdopted, BadName, NameTaken, NoLegacyServer, NotAdoptable
+from millpond.errors import BadName, Conflict, NameTaken, NotFound, Tool
 from millpond.legacy.layout import NovaLayout
 from millpond.legacy.nova_domain import objections, server_of
 from millpond.legacy.nova_xml import NovaDomainXml
@@ -18,17 +18,23 @@ from millpond.servers.owner import refuse_foreign_servers
 
 LOG = logging.getLogger(__name__)
 
+_ADOPTABLE = (
+    "put that right with Nova or virsh, and try again; docs/legacy.md says what is possible"
+)
+
 
 def adopt(host: Host, layout: NovaLayout, id: ServerId) -> Server:
     """The caller has made sure that Nova does not work on it any more."""
     if known := host.records.find(id):
-        raise AlreadyAdopted(id, known.name)
+        what = f"server {id} is Millpond's already, named {known.name!r}"
+        raise Conflict(what, f"'{Tool.SERVER} show {known.name}' shows it")
     found = layout.find(id)
     if found is None:
-        raise NoLegacyServer(id)
+        what = f"no server {id!r} has disks in Nova's legacy layout on this host"
+        raise NotFound(what, f"'{Tool.LEGACY}' lists those that have")
     domain = host.domains.read(id, NovaDomainXml)
     if (reasons := tuple(objections(found, domain))) or domain is None:
-        raise NotAdoptable(id, reasons)
+        raise Conflict(f"server {id} cannot be adopted: {'; '.join(reasons)}", _ADOPTABLE)
     refuse_foreign_servers(host)
     server = _called_as_nova_does(host, server_of(found, domain, host.name), domain)
     for disk in server.disks:

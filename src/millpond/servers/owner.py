@@ -4,7 +4,7 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from millpond.errors import ForeignOwner
+from millpond.errors import HostProblem, Tool
 from millpond.libvirt.domains import MarkedDomain
 from millpond.model.server import Server
 from millpond.records import server_codec
@@ -18,7 +18,12 @@ def refuse_foreign_servers(host: Host) -> None:
     """Two state directories would each take the other's volumes for leftovers."""
     for domain in _unknown(host):
         if domain.record.owner != host.records.owner:
-            raise ForeignOwner(host.name, domain.name, domain.record.owner)
+            raise HostProblem(
+                f"host {host.name!r} has servers of another Millpond state directory "
+                f"(owner {domain.record.owner}, server {domain.name!r})",
+                f"use that state directory, or, if it is lost, '{Tool.ADOPT}' to take the servers "
+                "over",
+            )
 
 
 def adopt(host: Host) -> list[Server]:

@@ -22,7 +22,7 @@ from millpond.errors import (
     FetchFailed,
     FetchForbidden,
     FetchInterrupted,
-    NothingAtUrl,
+    NotFound,
 )
 from millpond.model.sizes import format_size
 from millpond.model.transfer import Patience
@@ -189,7 +189,8 @@ class Resource:
         if offset and code in (200, 206, 412, 416):
             raise CannotResume(self._reading.shown, "its server cannot go on where it stopped")
         if code in (404, 410):
-            raise NothingAtUrl(self._reading.shown)
+            what = f"there is nothing at {self._reading.shown}"
+            raise NotFound(what, "check the address with who published it")
         raise self._reading.refusal(code)
 
     def _note(self, response: requests.Response) -> None:
