@@ -22,6 +22,11 @@ def test_the_command_reference_is_what_the_commands_say():
     assert made == (DOCS / "commands.md").read_text(), "run tools/reference"
 
 
+def test_the_page_of_errors_is_what_the_errors_say():
+    made = runpy.run_path(str(ROOT / "tools" / "reference"))["errors"]()
+    assert made == (DOCS / "errors.md").read_text(), "run tools/reference"
+
+
 def test_the_architecture_names_every_room():
     text = (DOCS / "architecture.md").read_text()
     rooms = [

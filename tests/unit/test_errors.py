@@ -1,5 +1,6 @@
 """Every error is one sentence with a hint, and its status is documented."""
 
+import ast
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -52,6 +53,21 @@ def test_it_says_its_facts_in_one_plain_sentence(kind):
 @pytest.mark.parametrize("kind", list(concrete()), ids=lambda kind: kind.__name__)
 def test_it_has_a_hint(kind):
     assert sample(kind).advice, f"{kind.__name__} leaves people alone"
+
+
+FAMILIES = {each.__name__ for each in MillpondError.__subclasses__()}
+
+
+def test_what_is_raised_as_its_family_has_a_hint():
+    source = Path(errors.__file__).parents[1]
+    calls = [
+        (path, each)
+        for path in source.rglob("*.py")
+        for each in ast.walk(ast.parse(path.read_text()))
+        if isinstance(each, ast.Call) and getattr(each.func, "id", "") in FAMILIES
+    ]
+    assert calls
+    assert [f"{path}:{each.lineno}" for path, each in calls if len(each.args) != 2] == []
 
 
 def test_every_exit_status_is_documented():

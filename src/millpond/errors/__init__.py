@@ -11,7 +11,9 @@ from millpond.errors.base import (
     MillpondError as MillpondError,
     NotFound as NotFound,
     Refused as Refused,
+    ServiceProblem as ServiceProblem,
     StateProblem as StateProblem,
+    ToolProblem as ToolProblem,
 )
 from millpond.errors.configuration import (
     BadConfiguration as BadConfiguration,

@@ -26,24 +26,50 @@ class MillpondError(Exception):
 
 
 class BadInput(MillpondError):
+    """An invalid argument, name, size or option, or an invalid configuration."""
+
     exit_code = 2
 
 
 class NotFound(MillpondError):
+    """Something that was named does not exist or cannot be read."""
+
     exit_code = 3
 
 
 class Conflict(MillpondError):
+    """It already exists, is in use, or something else is in the way."""
+
     exit_code = 4
 
 
 class Refused(MillpondError):
+    """Refused: an image or disk that is unsafe or not what it is declared to be, or something that
+    this host or this version cannot do."""
+
     exit_code = 5
 
 
 class HostProblem(MillpondError):
+    """The host, its libvirt, its pools or their space cannot be used now."""
+
     exit_code = 6
 
 
+class ToolProblem(MillpondError):
+    """A tool that was started failed or exceeded its limits."""
+
+    exit_code = 7
+
+
 class StateProblem(MillpondError):
+    """The state directory is not writable, or a record in it cannot be used."""
+
     exit_code = 8
+
+
+class ServiceProblem(MillpondError):
+    """A download failed, or a web server, Glance, Placement or a key manager does not answer as it
+    should."""
+
+    exit_code = 9

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from millpond.errors.base import MillpondError, NotFound, StateProblem
+from millpond.errors.base import NotFound, ServiceProblem, StateProblem, ToolProblem
 
 
 @dataclass(eq=False)
@@ -15,14 +15,13 @@ class FileNotReadable(NotFound):
 
 
 @dataclass(eq=False)
-class ToolFailed(MillpondError):
+class ToolFailed(ToolProblem):
     tool: str
     reason: str
     status: int = 0
     """Its exit status, which for some tools is the error's number."""
     message = "{self.tool} failed: {self.reason}"
     hint = "run the command again with -vv to see how it was called"
-    exit_code = 7
 
 
 @dataclass(eq=False)
@@ -60,13 +59,12 @@ class NewerRecord(UnreadableRecord):
 
 
 @dataclass(eq=False)
-class FetchFailed(MillpondError):
+class FetchFailed(ServiceProblem):
     url: str
     """Without credentials: what is shown and logged."""
     reason: str
     message = "cannot fetch {self.url}: {self.reason}"
     hint = "check the address, and from this host its network, proxy and certificates"
-    exit_code = 9
 
 
 class FetchInterrupted(FetchFailed):

@@ -2,7 +2,14 @@
 
 from dataclasses import dataclass
 
-from millpond.errors.base import Conflict, HostProblem, MillpondError, NotFound, Refused
+from millpond.errors.base import (
+    Conflict,
+    HostProblem,
+    NotFound,
+    Refused,
+    ServiceProblem,
+    ToolProblem,
+)
 
 
 @dataclass(eq=False)
@@ -84,11 +91,10 @@ class NotLinkable(Refused):
 
 
 @dataclass(eq=False)
-class VolumeNotConnected(MillpondError):
+class VolumeNotConnected(ToolProblem):
     reason: str
     message = "a volume of Cinder cannot be reached from this host: {self.reason}"
     hint = "see docs/linking.md for what a host needs; images are downloaded meanwhile"
-    exit_code = 7
 
 
 @dataclass(eq=False)
@@ -119,9 +125,8 @@ class CacheFull(HostProblem):
 
 
 @dataclass(eq=False)
-class UploadFailed(MillpondError):
+class UploadFailed(ServiceProblem):
     image: str
     reason: str
     message = "image {self.image} cannot be uploaded: {self.reason}"
     hint = "check that Glance answers, and what it lets this user store; then try again"
-    exit_code = 9

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from millpond.errors.base import BadInput, Conflict, HostProblem, MillpondError, NotFound, Refused
+from millpond.errors.base import BadInput, Conflict, HostProblem, NotFound, Refused, ServiceProblem
 
 
 @dataclass(eq=False)
@@ -125,8 +125,8 @@ class NoRoom(HostProblem):
     hint = "choose another host, or wait until servers there are deleted"
 
 
-class PlacementProblem(MillpondError):
-    exit_code = 9
+class PlacementProblem(ServiceProblem):
+    """Of Placement's alone."""
 
 
 @dataclass(eq=False)
