@@ -20,11 +20,11 @@ from millpond.records import journal, server_codec
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import data_disks, delete, power, steps
 from millpond.servers.create import create as create_server
-from millpond.servers.freezing import details_of
 from millpond.servers.grow import grow as grow_disk
 from millpond.servers.recover import VERBS, recover
 from millpond.servers.request import ServerRequest
 from millpond.servers.snapshot import snapshotting
+from millpond.servers.snapshot_strategies import plan_snapshot
 from tests.support.memory_host import CONTENT, IMAGE, NONE, Fault, Killed, World
 
 DATA = "disk.data0"
@@ -81,7 +81,7 @@ def snapshot(world: World, server: Server) -> None:
     host = world.host
     with host.records.lock(server):
         current = steps.load_idle(host, server)
-        details = details_of(host, current)
+        details = plan_snapshot(host, current)
         assert details is not None
         verb = snapshotting(host, details, lambda _server: world.guest_writes())
         journal.run(verb, current, ServerJournal(host.records, details), host.watch)

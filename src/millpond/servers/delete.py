@@ -11,7 +11,7 @@ from millpond.model.server import Server
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed, nothing
 from millpond.records.records import ServerJournal, without_operation
-from millpond.servers import freezing, steps
+from millpond.servers import snapshot_strategies, steps
 from millpond.servers.host import Host
 
 LOG = logging.getLogger(__name__)
@@ -48,11 +48,11 @@ def _delete_disks(details: DeleteDetails, host: Host, server: Server) -> None:
     """With what an interrupted snapshot left above them."""
     for disk in server.disks:
         with _leaving(disk.place, force=details.force):
-            freezing.forget(host, disk)
+            snapshot_strategies.remove_snapshot(host, disk)
             host.storage_of(disk).delete(disk)
     if overlay := details.overlay:
         with _leaving(f"{overlay.pool}/{overlay.volume}", force=details.force):
-            freezing.forget_overlay(host, overlay)
+            snapshot_strategies.remove_overlay(host, overlay)
 
 
 def _release(details: DeleteDetails, host: Host, server: Server) -> None:

@@ -16,8 +16,8 @@ from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed, nothing
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
-from millpond.servers.freezing import ROOT, details_of, freezing
 from millpond.servers.host import Host
+from millpond.servers.snapshot_strategies import ROOT, plan_snapshot, strategy_for
 from millpond.system import files
 from millpond.system.files import Progress, silent
 
@@ -58,13 +58,13 @@ def snapshotting(
 ) -> Verb[Server]:
     """All of it comes before the image is inspected and enters the catalogue: the disk is frozen
     for as long as it is copied and no longer, and what is undone leaves no image."""
-    way = freezing(host, details)
+    strategy = strategy_for(host, details)
     taken = (
-        Step("overlay", deed(way.prepare), way.tidy),
-        Step("freeze", deed(way.freeze), way.restore),
+        Step("overlay", deed(strategy.prepare), strategy.clean_up),
+        Step("freeze", deed(strategy.begin), strategy.restore),
         Step("extract", deed(extract), partial(_tidy, host)),
-        Step("thaw", deed(way.thaw)),
-        Step("tidy", deed(way.tidy)),
+        Step("thaw", deed(strategy.end)),
+        Step("tidy", deed(strategy.clean_up)),
     )
     return Verb("snapshot", taken, finished=without_operation, undone=without_operation)
 
@@ -76,7 +76,7 @@ def _copy(host: Host, server: Server, request: SnapshotRequest, target: Path) ->
         backend, format = host.storage_of(disk), request.format.content
         backend.extract(disk, target, format, compress=request.compress, progress=request.progress)
 
-    details = details_of(host, server)
+    details = plan_snapshot(host, server)
     if details is None:
         extract(server)
     else:

@@ -1,4 +1,4 @@
-"""How a server's disk is held at one moment while the server goes on."""
+"""How a server's root disk is kept as it is while it is copied, and the server goes on."""
 
 import time
 from collections.abc import Iterator
@@ -46,14 +46,14 @@ _STALLED = 60
 """Seconds in which what is to be written back has not become less: the guest writes as fast."""
 
 
-class Freezing(Protocol):
-    """Of a server's root disk. All of it may be called again after it was interrupted anywhere."""
+class SnapshotStrategy(Protocol):
+    """All of it may be called again after it was interrupted anywhere."""
 
     def prepare(self, server: Server) -> None: ...
 
-    def freeze(self, server: Server) -> None: ...
+    def begin(self, server: Server) -> None: ...
 
-    def thaw(self, server: Server) -> None:
+    def end(self, server: Server) -> None:
         """The server is on its disk again, and so is all that it wrote meanwhile."""
         ...
 
@@ -61,11 +61,11 @@ class Freezing(Protocol):
         """The same after a failure, or in place of a process that died."""
         ...
 
-    def tidy(self, server: Server) -> None: ...
+    def clean_up(self, server: Server) -> None: ...
 
 
-def details_of(host: Host, server: Server) -> SnapshotDetails | None:
-    """How the disk is to be frozen, for the journal; None if nobody writes to it anyway, and
+def plan_snapshot(host: Host, server: Server) -> SnapshotDetails | None:
+    """How the disk is kept as it is, for the journal; None if nobody writes to it anyway, and
     nothing is left of an extraction that was interrupted."""
     disk = server.get_disk(ROOT)
     storage = host.storage_of(disk)
@@ -82,38 +82,38 @@ def details_of(host: Host, server: Server) -> SnapshotDetails | None:
     return OverlayDetails(overlay=overlay, state=state or "")
 
 
-def freezing(host: Host, details: SnapshotDetails) -> Freezing:
+def strategy_for(host: Host, details: SnapshotDetails) -> SnapshotStrategy:
     match details:
         case OverlayDetails():
-            return ByOverlay(host, details)
+            return Overlay(host, details)
         case NotRunningDetails():
-            return ByNobody()
-    return ByItsPool(host)
+            return NotRunning()
+    return NativeSnapshot(host)
 
 
-def forget(host: Host, disk: Disk) -> None:
-    """Of a disk that goes: the moment that its pool may still keep."""
+def remove_snapshot(host: Host, disk: Disk) -> None:
+    """Before the disk itself is deleted: the snapshot that its pool may still have."""
     storage = host.storage_of(disk)
     if isinstance(storage, FreezesItself):
         storage.thaw(disk)
 
 
-def forget_overlay(host: Host, overlay: VolumeSource) -> None:
-    """Of a server that goes: with what it wrote there."""
+def remove_overlay(host: Host, overlay: VolumeSource) -> None:
+    """With all that its server wrote there: the server is deleted, too."""
     _delete(host.pools.named(overlay.pool), overlay.volume)
 
 
-class ByNobody:
+class NotRunning:
     """The server is off."""
 
     def prepare(self, server: Server) -> None:
         """It needs nothing."""
 
-    freeze = thaw = restore = tidy = prepare
+    begin = end = restore = clean_up = prepare
 
 
-class ByItsPool:
-    """The pool keeps the moment."""
+class NativeSnapshot:
+    """The pool takes the snapshot itself."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -121,15 +121,15 @@ class ByItsPool:
     def prepare(self, server: Server) -> None:
         """It needs nothing."""
 
-    def freeze(self, server: Server) -> None:
+    def begin(self, server: Server) -> None:
         self._backend(server).freeze(server.get_disk(ROOT))
 
-    def thaw(self, server: Server) -> None:
+    def end(self, server: Server) -> None:
         self._backend(server).thaw(server.get_disk(ROOT))
 
-    restore = thaw
+    restore = end
 
-    def tidy(self, server: Server) -> None:
+    def clean_up(self, server: Server) -> None:
         """It leaves nothing."""
 
     def _backend(self, server: Server) -> FreezesItself:
@@ -138,7 +138,7 @@ class ByItsPool:
         return found
 
 
-class ByOverlay:
+class Overlay:
     """The server goes on in an overlay, which is written into the disk afterwards. The overlay's
     header names no backing file: what lies below it is said by the domain, and by us."""
 
@@ -154,21 +154,21 @@ class ByOverlay:
             VolumeSpec(name=self._volume, format=DiskFormat.QCOW2, capacity=size)
         )
 
-    def freeze(self, server: Server) -> None:
+    def begin(self, server: Server) -> None:
         """The domain's copy of the record tells of it from before until after: who makes a lost
         state directory anew from the domains must not forget the overlay."""
         steps.write_metadata(self._host, server)
         target, overlay = server.get_disk(ROOT).target, self._volumes().get(self._volume)
         self._host.block_jobs.freeze(server.id, target, overlay.path)
 
-    def thaw(self, server: Server) -> None:
+    def end(self, server: Server) -> None:
         """From whatever there is: the server on the overlay or not, a commit under way, ready or
         failed, the server off."""
-        self._described(server)
+        self._describe(server)
         # This waits until libvirt has done what was asked by a process that died.
         steps.write_metadata(self._host, server)
-        self._lead_back(server)
-        if self._volume in _names(self._described(server, defined=True)):
+        self._write_back(server)
+        if self._volume in _names(self._describe(server, defined=True)):
             steps.define(self._host, server)
         if self._host.domains.is_stuck(server.id):  # the overlay's pool was full
             self._host.domains.wake(server.id)
@@ -177,16 +177,16 @@ class ByOverlay:
     def restore(self, server: Server) -> None:
         """A process that died may have left the guest paused, for the moment of the pivot."""
         try:
-            self.thaw(server)
+            self.end(server)
         finally:
             if self._details.state == "running" and not self._details.merging:
                 self._host.domains.wake(server.id)
 
-    def tidy(self, server: Server) -> None:
+    def clean_up(self, server: Server) -> None:
         """Removed only when no domain can come back to it: as long as it is named, it holds what
         the guest wrote."""
         for defined in (False, True):
-            if self._volume in _names(self._described(server, defined=defined)):
+            if self._volume in _names(self._describe(server, defined=defined)):
                 raise StillNeeded(self._volume, server.name)
         overlay = self._volumes().find(self._volume)
         if overlay and self._is_open(server, overlay.path):
@@ -209,10 +209,10 @@ class ByOverlay:
         except LibvirtFailed as error:
             raise OverlayUnclear(self._volume, server.name, error.detail) from error
 
-    def _lead_back(self, server: Server) -> None:
+    def _write_back(self, server: Server) -> None:
         begun = False
         waiting = _Waiting(self._stalled)
-        while found := self._standing(server):
+        while found := self._find_top(server):
             running, top = found
             if not running:
                 self._merge(server, top)
@@ -230,9 +230,9 @@ class ByOverlay:
         if self._details.merging and self._host.domains.state(server.id) == "paused":
             self._host.domains.power_off(server.id)
 
-    def _standing(self, server: Server) -> tuple[bool, DiskXml] | None:
+    def _find_top(self, server: Server) -> tuple[bool, DiskXml] | None:
         """Whether the domain runs, and its disk; None if the overlay is not the top of that."""
-        domain = self._described(server)
+        domain = self._describe(server)
         top = domain.disk(server.get_disk(ROOT).target)
         if top is None or _name(top.source) != self._volume:
             return None
@@ -269,7 +269,7 @@ class ByOverlay:
             noted = replace(server, operation=replace(server.operation, details=self._details))
             self._host.records.put(noted)
 
-    def _described(self, server: Server, *, defined: bool = False) -> DomainXml:
+    def _describe(self, server: Server, *, defined: bool = False) -> DomainXml:
         if found := self._host.domains.description(server.id, defined=defined):
             return found
         raise WrongState(server.name, "without a domain", "defined as it was")

@@ -20,7 +20,7 @@ from millpond.model.operation import NativeSnapshotDetails, OverlayDetails
 from millpond.records import journal
 from millpond.records.files import FileRecords
 from millpond.records.records import ServerJournal
-from millpond.servers import freezing
+from millpond.servers import snapshot_strategies
 from millpond.servers.host import Host
 from millpond.servers.snapshot import snapshotting
 from millpond.system.locks import Locks
@@ -60,7 +60,7 @@ def host(pool, tmp_path):
 
 
 def take(host, extract):
-    details = freezing.details_of(host, server())
+    details = snapshot_strategies.plan_snapshot(host, server())
     verb = snapshotting(host, details, extract)
     return journal.run(verb, server(), ServerJournal(host.records, details))
 
@@ -93,7 +93,7 @@ def test_who_comes_after_a_crash_thaws_it(host, pool):
 
 
 def test_a_disk_that_goes_is_thawed_first(host, pool):
-    freezing.forget(host, server().disks[0])
+    snapshot_strategies.remove_snapshot(host, server().disks[0])
     assert pool.asked == ["thaw disk"]
 
 
@@ -212,7 +212,7 @@ def overlaid(host, tmp_path):
             pools=Volumes(tmp_path),
             backends={Backend.QCOW2: Remote()},
         )
-        return freezing.ByOverlay(joined, details, stalled)
+        return snapshot_strategies.Overlay(joined, details, stalled)
 
     return make
 
@@ -220,7 +220,7 @@ def overlaid(host, tmp_path):
 def test_a_guest_that_writes_as_fast_as_it_is_written_back_is_not_waited_for(overlaid):
     machine = Machine("running", on_overlay=True, remaining=cycle([5000, 4000, 4500]))
     way = overlaid(machine)
-    for lead_back in (way.thaw, way.restore):  # what undoes it, too
+    for lead_back in (way.end, way.restore):  # what undoes it, too
         with pytest.raises(GuestWritesFaster, match="as fast as"):
             lead_back(SERVER)
     assert machine.asked == ["commit"]
@@ -229,7 +229,7 @@ def test_a_guest_that_writes_as_fast_as_it_is_written_back_is_not_waited_for(ove
 
 def test_as_long_as_less_is_left_it_is_waited_for(overlaid):
     machine = Machine("running", on_overlay=True, remaining=range(20, -1, -1))
-    overlaid(machine, stalled=0.2).thaw(SERVER)
+    overlaid(machine, stalled=0.2).end(SERVER)
     assert machine.asked == ["commit", "pivot"]
 
 
@@ -251,7 +251,7 @@ def test_a_server_that_was_started_to_merge_by_a_process_that_died_is_not_woken(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        overlaid(Dying("stopped", on_overlay=True)).thaw(entered)
+        overlaid(Dying("stopped", on_overlay=True)).end(entered)
     left = host.records.find(SERVER.id)
     machine = Machine("paused", on_overlay=on_overlay)
     overlaid(machine, left.operation.details).restore(left)
@@ -267,24 +267,24 @@ def test_of_an_overlay_that_libvirt_lost_track_of_qemu_is_asked(overlaid, tmp_pa
     )
     if stays:
         with pytest.raises(StillNeeded):
-            overlaid(machine).tidy(SERVER)
+            overlaid(machine).clean_up(SERVER)
     else:
-        overlaid(machine).tidy(SERVER)
+        overlaid(machine).clean_up(SERVER)
 
 
 def test_an_overlay_of_which_qemu_cannot_be_asked_stays(overlaid):
     machine = Machine("running", on_overlay=False, opened=None)
     with pytest.raises(OverlayUnclear, match="it is not allowed"):
-        overlaid(machine).tidy(SERVER)
+        overlaid(machine).clean_up(SERVER)
 
 
 def test_where_qemu_is_seen_at_work_it_is_not_asked(overlaid, tmp_path):
     machine = Machine("running", on_overlay=False, opened=None)
     with open(tmp_path / SERVER.disks[0].volume, "wb"):
-        overlaid(machine).tidy(SERVER)
+        overlaid(machine).clean_up(SERVER)
         with open(tmp_path / OVERLAY, "wb"), pytest.raises(StillNeeded):
-            overlaid(machine).tidy(SERVER)
+            overlaid(machine).clean_up(SERVER)
 
 
 def test_nobody_writes_to_the_overlay_of_a_server_that_is_off(overlaid):
-    overlaid(Machine("stopped", on_overlay=False, opened=None)).tidy(SERVER)
+    overlaid(Machine("stopped", on_overlay=False, opened=None)).clean_up(SERVER)
