@@ -2,12 +2,14 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
 from millpond import config
 from millpond.commons import Commons
 from millpond.config import Settings
+from millpond.disks.selection import SOURCES
 from millpond.engine import Engine
 from millpond.errors import (
     BadInput,
@@ -17,17 +19,22 @@ from millpond.errors import (
     HostUnreachable,
     NoSuchHost,
 )
+from millpond.libvirt.ensure import PoolWanted
+from millpond.libvirt.facts import HostFacts, facts_of
+from millpond.libvirt.pool import Pool
+from millpond.model.formats import Backend, ImageFormat
 from millpond.model.server import Server
-from millpond.placing.placing import Placing
-from millpond.placing.standing import HostStanding, standing
 from millpond.records.journal import Watch, unwatched
 from millpond.scheduling.api import LazyDoor
 from millpond.scheduling.claims import Claims, PlacedClaims, Unclaimed
 from millpond.scheduling.decision import Decision
 from millpond.scheduling.placement import Placement
+from millpond.scheduling.reporter import Reporter, ReportFile
+from millpond.scheduling.scheduler import HostPlan, Plan, Scheduler
+from millpond.scheduling.summary import HostSummary, summarize
 from millpond.servers import create, steps
 from millpond.servers import delete as deleting
-from millpond.servers.request import ServerRequest
+from millpond.servers.request import ServerRequest, planned, scheduling_request
 from millpond.servers.status import statuses
 from millpond.system.files import Progress, silent
 
@@ -59,20 +66,35 @@ class Fleet(Commons):
         return len(self.settings.hosts) > 1 or asks or self.settings.placement is not None
 
     @cached_property
-    def placing(self) -> Placing:
-        return Placing(
-            self.settings, self.engines, self.records, self.locks, self._placement, self._claims
+    def scheduler(self) -> Scheduler:
+        settings = self.settings.scheduler
+        reporter = Reporter(
+            {name: _SchedulableEngine(each) for name, each in self.engines.items()},
+            self._placement,
+            self.records,
+            self.locks,
+            ReportFile(self._placement_directory / "reported.json", settings.report_interval),
         )
+        return Scheduler(
+            self._placement,
+            reporter,
+            settings.multipliers,
+            filters_image_types=settings.filter_hosts_by_image_type_support,
+        )
+
+    @property
+    def _placement_directory(self) -> Path:
+        return self.settings.state_path / "placement"
 
     @cached_property
     def _placement(self) -> Placement:
-        return Placement(LazyDoor(self.settings.placement, self.settings.state_path / "placement"))
+        return Placement(LazyDoor(self.settings.placement, self._placement_directory))
 
     @cached_property
     def _claims(self) -> Claims:
         if not self.schedules:
             return Unclaimed()
-        return PlacedClaims(self._placement, lambda: self.placing.providers())
+        return PlacedClaims(self._placement, lambda: self.scheduler.reporter.providers())
 
     def create(
         self,
@@ -90,7 +112,11 @@ class Fleet(Commons):
             there = self.engines[name].host
             return create.create(there, request, start=start, progress=progress)
 
-        return self.placing.place(self.placing.decide(request, host), create_on)
+        asked = scheduling_request(request, host)
+        return self.scheduler.place(asked, self._planning(request), create_on)
+
+    def _planning(self, request: ServerRequest) -> Plan:
+        return lambda name: _plan(self.engines[name], request)
 
     def engine(self, host: str = "") -> Engine:
         """The named one, or the only one there is."""
@@ -114,7 +140,10 @@ class Fleet(Commons):
 
     def decide(self, request: ServerRequest, host: str = "") -> Decision | None:
         """Where a server would go, with a verdict for every host; None where nobody is asked."""
-        return self.placing.decide(request, host, everything=True) if self.schedules else None
+        if not self.schedules:
+            return None
+        asked = scheduling_request(request, host)
+        return self.scheduler.decide(asked, self._planning(request), everything=True)
 
     def delete(self, name_or_id: str, *, force: bool = False) -> None:
         """With ``force`` also a server whose host does not answer or is not configured: what is
@@ -134,19 +163,17 @@ class Fleet(Commons):
                 self._claims.release(server)
             self.records.remove(server.id)
 
-    def standings(self, *, refresh: bool) -> list[HostStanding]:
-        """Every host as it is now; with ``refresh``, or when it is time, Placement is told."""
+    def summaries(self, *, refresh: bool) -> list[HostSummary]:
+        """Every host as it is now; with ``refresh``, or when it is due, Placement is told."""
+        reporter = self.scheduler.reporter
         if self.schedules and refresh:
-            looks = self.placing.report()
+            answers = reporter.report()
         else:
             if self.schedules:
-                self.placing.report_if_due()
-            looks = self.placing.reporter.look()
+                reporter.report_if_due()
+            answers = reporter.ask_hosts()
         servers, _ = self.records.readable()
-        return [
-            standing(self.engines[name], look, self.placing.reporter, servers)
-            for name, look in looks.items()
-        ]
+        return summarize(reporter.hosts, answers, reporter.known(), servers)
 
     def find(self, name_or_id: str) -> tuple[Engine, Server]:
         """A server, and the engine of its host."""
@@ -176,3 +203,50 @@ class Fleet(Commons):
     @property
     def has_several(self) -> bool:
         return len(self.engines) > 1
+
+
+class _SchedulableEngine:
+    """What scheduling asks of a host, answered by its engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.name = engine.name
+        self.uri = engine.settings.libvirt.connection_uri
+        self.capacity = engine.settings.capacity
+
+    @cached_property
+    def settings_digest(self) -> str:
+        return self._engine.settings.digest()
+
+    def facts(self) -> HostFacts:
+        found = facts_of(self._engine.libvirtd)
+        return replace(found, hypervisor=self._engine.hypervisor(found.hypervisor))
+
+    def disk_pools(self) -> Mapping[str, PoolWanted]:
+        pools = self._engine.pool_plan.all()
+        return {name: pools[name] for name in self._engine.pools_of_disks()}
+
+    def open_pool(self, name: str) -> Pool:
+        return self._engine.pools.named(name)
+
+    def pools_by_image_type(self, hypervisor: str) -> Mapping[ImageFormat, str]:
+        choose, pool_of = self._engine.settings.libvirt.selection.choose, self._engine.pool_of
+        return {
+            each: pool_of(choose(each).backend, "disk")
+            if each in SOURCES
+            else pool_of(Backend.RAW, "kernel")
+            for each in self._engine.image_types_of(hypervisor)
+        }
+
+    def blank_disk_pools(self) -> set[str]:
+        backend = self._engine.settings.libvirt.selection.blank_backend()
+        return {self._engine.pool_of(backend, role) for role in ("disk.eph0", "disk.swap")}
+
+
+def _plan(engine: Engine, request: ServerRequest) -> HostPlan:
+    choice = engine.settings.libvirt.selection.choose(request.image.format)
+    return HostPlan(
+        server=planned(engine.host, request),
+        native=choice.native,
+        cached=engine.cache.has(request.image.id, choice.template_format, choice.backend),
+    )

@@ -9,18 +9,20 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from urllib.parse import urlencode
+from uuid import uuid4
 
+from millpond.model.names import ServerId
 from millpond.scheduling.api import Answer, Door
 from millpond.scheduling.decision import Decision
 from millpond.scheduling.embedded import EmbeddedPlacement
 from millpond.scheduling.external import ExternalPlacement
 from millpond.scheduling.placement import Placement
 from millpond.scheduling.traits import IMAGE_TYPES
-from millpond.scheduling.weighers import Multipliers, Standing, weigh
+from millpond.scheduling.weigh import HostWeights, Multipliers, weigh
 from tests.bench.plot import Line, plot
 from tests.support.openstack.crowd import crowd, name_of
 from tests.support.openstack.mariadb import MariaDb
@@ -120,8 +122,9 @@ def measured(database: str, door: Door, hosts: int, image: str) -> Result:
         return seconds(decide) - timing.seconds
 
     def claim() -> float:
-        decision = decide()
-        return seconds(lambda: known.place(decision))
+        best, *_ = decide().choices
+        server = replace(there.server, id=ServerId(str(uuid4())), host=best)
+        return seconds(lambda: known.claims.hold(server))
 
     takers = {"qcow2": hosts * 9 // 10, "vmdk": hosts // 10}
     assert len(decide().choices) == takers[image]
@@ -142,7 +145,7 @@ def filter_here(placement: Placement, names: dict[str, str], image: str) -> str:
     known = {uuid: name for name, uuid in names.items()}
     fetched = placement.with_free({"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 5})
     wanted = {
-        known[uuid]: Standing(
+        known[uuid]: HostWeights(
             native=True, cached=False, disk=0, memory=summary.resources["MEMORY_MB"].free
         )
         for uuid, summary in fetched.items()

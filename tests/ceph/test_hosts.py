@@ -52,8 +52,10 @@ def test_the_pool_counts_once_and_the_template_comes_once(in_ceph: Grove, ceph: 
         for each in in_ceph.json("host", "list")
     }
     assert rbd["alder"]["shared_with"] == ["birch", "cedar"]
-    shared = frozenset.intersection(*(host.all for host in fleet.placing.providers().values()))
+    shared = frozenset.intersection(
+        *(host.all for host in fleet.scheduler.reporter.providers().values())
+    )
     (provider,) = shared
-    assert len(fleet.placing.placement.providers.consumers(provider)) == 2
+    assert len(fleet.scheduler.placement.providers.consumers(provider)) == 2
     in_ceph.ok("server", "delete", "on-alder", "on-birch")
     assert in_ceph.ok("doctor", "--placement").endswith("no problem\n")

@@ -9,8 +9,8 @@ import pytest
 from millpond.errors import PlacementFailed, PlacementProblem, StateNotWritable
 from millpond.scheduling.api import WRITING, Answer
 from millpond.scheduling.embedded import EmbeddedPlacement
+from millpond.scheduling.inventory import ProviderTrees
 from millpond.scheduling.placement import Placement
-from millpond.scheduling.reporting import Reporting
 from millpond.system.locks import Locks
 from tests.contract.placement import PlacementContract
 from tests.support.scheduling import Hosts, host, request, uuid_of
@@ -76,7 +76,7 @@ def test_directories_do_not_see_each_other(tmp_path):
     def use(number):
         placement = all_of_them[number % 3]
         name = f"host-{number}"
-        Reporting(placement).publish([host(name)])
+        ProviderTrees(placement).publish([host(name)])
         Hosts(placement, name).create(request(host=name))
 
     with ThreadPoolExecutor(9) as pool:
@@ -88,7 +88,7 @@ def test_directories_do_not_see_each_other(tmp_path):
 
 def test_a_consumer_that_a_killed_process_left_can_still_claim(directory, placement):
     """Placement makes it in a transaction of its own before it looks for room."""
-    Reporting(placement).publish(HOSTS)
+    ProviderTrees(placement).publish(HOSTS)
     placement.allocations.claim(str(uuid4()), {uuid_of("a"): {"VCPU": 1}})
     server = str(uuid4())
     with sqlite3.connect(directory / "placement.sqlite") as database:

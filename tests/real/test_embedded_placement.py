@@ -14,8 +14,8 @@ import pytest
 from millpond.model.formats import ImageFormat
 from millpond.model.sizes import GiB
 from millpond.scheduling.embedded import EmbeddedPlacement
+from millpond.scheduling.inventory import ProviderTrees
 from millpond.scheduling.placement import Placement
-from millpond.scheduling.reporting import Reporting
 from millpond.scheduling.traits import IMAGE_TYPES
 from tests.support.claimants import claim_all, claim_in_processes
 from tests.support.scheduling import (
@@ -43,7 +43,7 @@ def placement(directory):
 
 
 def test_fifty_threads_never_exceed_what_there_is(placement):
-    Reporting(placement).publish(HOSTS)
+    ProviderTrees(placement).publish(HOSTS)
     came = claim_all(placement, 50, 50, ["a", "b"])
     assert (came.count("a"), came.count("b")) == (7, 6)
     lost = [each for each in came if each not in ("a", "b")]
@@ -55,7 +55,7 @@ def test_fifty_threads_never_exceed_what_there_is(placement):
 
 @pytest.mark.timeout(200)
 def test_sixteen_processes_never_exceed_what_there_is(directory, placement):
-    Reporting(placement).publish(HOSTS)
+    ProviderTrees(placement).publish(HOSTS)
     came = claim_in_processes(str(directory), 16, 2, ["a", "b"])
     assert (came.count("a"), came.count("b"), len(came)) == (7, 6, 32)
 
@@ -64,12 +64,12 @@ def test_sixteen_processes_never_exceed_what_there_is(directory, placement):
 def test_many_first_starts_at_once_make_one_database(directory):
     came = claim_in_processes(str(directory), 8, 1, ["a"])
     assert all("a: it has not been reported" in each for each in came)
-    Reporting(Placement(EmbeddedPlacement(directory))).publish(HOSTS)
+    ProviderTrees(Placement(EmbeddedPlacement(directory))).publish(HOSTS)
 
 
 @pytest.mark.timeout(200)
 def test_a_process_that_is_killed_leaves_no_damage(directory, placement):
-    Reporting(placement).publish([host("a", vcpus=1000, memory=2**44)])
+    ProviderTrees(placement).publish([host("a", vcpus=1000, memory=2**44)])
     words = [sys.executable, "-m", "tests.support.claimants", str(directory), "400", "4", "a"]
     for _ in range(4):
         before = len(placement.providers.consumers(uuid_of("a")))
@@ -93,10 +93,10 @@ def test_nothing_of_its_talk_reaches_standard_error(directory):
         "logging.basicConfig(level=logging.WARNING);"
         "from tests.support.claimants import claim_all, door;"
         "from millpond.scheduling.placement import Placement;"
-        "from millpond.scheduling.reporting import Reporting;"
+        "from millpond.scheduling.inventory import ProviderTrees;"
         "from tests.support.scheduling import host;"
         "placement = Placement(door(sys.argv[1]));"
-        "Reporting(placement).publish([host('a', vcpus=1)]);"
+        "ProviderTrees(placement).publish([host('a', vcpus=1)]);"
         "print(claim_all(placement, 3, 3, ['a']).count('a'))"
     )
     words = [sys.executable, "-c", program, directory]
@@ -117,7 +117,7 @@ def test_two_hundred_servers_of_six_formats_land_where_their_image_is_taken(plac
         mapped = [ImageFormat(each) for each in formats]
         pools = (pool(POOL, *mapped, capacity=10**6 * GiB),)
         roomy = host(name, *mapped, vcpus=1000, memory=2**42, pools=pools)
-        Reporting(placement).publish([roomy])
+        ProviderTrees(placement).publish([roomy])
     register(placement, "vmware", IMAGE_TYPES["vmdk"])
     register(placement, "silent")
     hosts = Hosts(placement, *taken, filters=filters)

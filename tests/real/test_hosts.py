@@ -73,8 +73,8 @@ def test_what_a_server_takes_comes_and_goes_with_it(images):
     create(images, "web", "qcow2", "--disk", "2G")
     fleet = images.fleet()
     web = fleet.server("web")
-    placed = fleet.placing.placement.allocations
-    host = fleet.placing.providers()[web.host]
+    placed = fleet.scheduler.placement.allocations
+    host = fleet.scheduler.reporter.providers()[web.host]
 
     def taken(gibibytes):
         return {
@@ -148,9 +148,9 @@ def test_a_format_that_a_host_loses_is_reported_no_more(images):
     images.plant(rest=FILTER)
     create(images, "one", "vmdk")
     fleet = images.fleet()
-    uuids = {name: found.host for name, found in fleet.placing.providers().items()}
-    providers = fleet.placing.placement.providers
-    fleet.placing.placement.make_traits(["CUSTOM_ROOM_7"])
+    uuids = {name: found.host for name, found in fleet.scheduler.reporter.providers().items()}
+    providers = fleet.scheduler.placement.providers
+    fleet.scheduler.placement.make_traits(["CUSTOM_ROOM_7"])
     providers.change_traits(uuids["birch"], lambda now: now | {"CUSTOM_ROOM_7"})
     images.plant({"birch": "image_type_exclude_list = vmdk"}, rest=FILTER)
     images.ok("host", "list", "--refresh")
@@ -166,9 +166,9 @@ def test_flavours_and_images_ask_for_traits(images):
     assert "CUSTOM_FAST" in images.fails(*words)[1]
     fleet = images.fleet()
     images.ok("host", "list", "--refresh")
-    fleet.placing.placement.make_traits(["CUSTOM_FAST"])
-    uuid = fleet.placing.providers()["birch"].host
-    fleet.placing.placement.providers.change_traits(uuid, lambda now: now | {"CUSTOM_FAST"})
+    fleet.scheduler.placement.make_traits(["CUSTOM_FAST"])
+    uuid = fleet.scheduler.reporter.providers()["birch"].host
+    fleet.scheduler.placement.providers.change_traits(uuid, lambda now: now | {"CUSTOM_FAST"})
     images.ok(*words)
     assert images.where("web") == "birch"
 

@@ -75,7 +75,7 @@ def placed(
 @pytest.mark.timeout(900)
 def test_no_server_lands_where_its_image_is_not_taken(planted: Grove) -> None:
     planted.ok("host", "list", "--refresh")
-    placement = planted.fleet().placing.placement
+    placement = planted.fleet().scheduler.placement
     plenty = dict.fromkeys(("VCPU", "MEMORY_MB", "DISK_GB"), 100_000)
     register(placement, "esx", "COMPUTE_IMAGE_TYPE_VMDK", amounts=plenty)
     register(placement, "old", amounts=plenty)

@@ -9,7 +9,7 @@ from millpond.libvirt.sharing import sharers
 from millpond.model.formats import DiskFormat
 from millpond.model.sizes import MiB
 from millpond.model.volume import VolumeSpec
-from millpond.placing.reporter import merged
+from millpond.scheduling.shared_pools import merge_groups
 from tests.support.grove import NAMES
 
 POOL = "nova-disks-pool"
@@ -47,13 +47,13 @@ def test_it_counts_once_in_placement(shared, micro_guest):
     shared.ok("image", "add", micro_guest.path, "--name", "raw")
     pools(shared)
     fleet = shared.fleet()
-    providers = fleet.placing.providers()
+    providers = fleet.scheduler.reporter.providers()
     assert providers["alder"].pools == providers["birch"].pools
     assert providers["cedar"].pools[POOL] not in providers["alder"].all
     for host in ("alder", "birch"):
         words = ("--image", "raw", "--memory", "16M", "--disk", "2G", "--no-start")
         shared.ok("server", "create", f"on-{host}", *words, "--host", host)
-    consumers = fleet.placing.placement.providers.consumers(providers["alder"].pools[POOL])
+    consumers = fleet.scheduler.placement.providers.consumers(providers["alder"].pools[POOL])
     assert sorted(each["DISK_GB"] for each in consumers.values()) == [2, 2]
     assert shared.ok("doctor", "--placement").endswith("no problem\n")
     shared.ok("server", "delete", "on-alder", "on-birch")
@@ -65,25 +65,25 @@ def test_what_servers_take_follows_when_somebody_comes_to_share_their_pool(share
     shared.plant(own, enabled=("alder", "cedar"))
     words = ("--image", "raw", "--memory", "16M", "--host", "alder", "--no-start")
     shared.ok("server", "create", "web", *words)
-    alone = shared.fleet().placing.providers()["alder"].pools[POOL]
+    alone = shared.fleet().scheduler.reporter.providers()["alder"].pools[POOL]
     shared.plant(own)
     shared.ok("host", "list")
-    placing = shared.fleet().placing
-    together = placing.providers()["alder"].pools[POOL]
+    scheduler = shared.fleet().scheduler
+    together = scheduler.reporter.providers()["alder"].pools[POOL]
     assert together != alone
-    assert len(placing.placement.providers.consumers(together)) == 1
+    assert len(scheduler.placement.providers.consumers(together)) == 1
     shared.ok("host", "list", "--refresh")
-    assert placing.placement.providers.find(uuid=alone) == []
+    assert scheduler.placement.providers.find(uuid=alone) == []
     assert shared.ok("doctor", "--placement").endswith("no problem\n")
 
 
 def test_who_shared_a_pool_still_does_while_one_does_not_answer(shared):
     pools(shared)
-    before = shared.fleet().placing.providers()
+    before = shared.fleet().scheduler.reporter.providers()
     shared.hosts["birch"].stop()
     try:
         shared.ok("host", "list", "--refresh")
-        assert shared.fleet().placing.providers() == before
+        assert shared.fleet().scheduler.reporter.providers() == before
     finally:
         shared.hosts["birch"].start()
 
@@ -119,6 +119,6 @@ def test_a_template_that_one_host_uses_stays_in_the_cache_that_another_shares(gr
 
 def test_groups_that_have_a_host_in_common_are_one() -> None:
     shared = {"a": {POOL: frozenset("AB")}, "c": {POOL: frozenset("BC")}, "d": {}}
-    found = merged(shared, {"a": "A", "b": "B", "c": "C", "d": "D"})
+    found = merge_groups(shared, {"a": "A", "b": "B", "c": "C", "d": "D"})
     assert found["a"] == found["b"] == found["c"] == {POOL: frozenset("ABC")}
     assert found["d"] == {}

@@ -12,8 +12,8 @@ import pytest
 
 from millpond.errors import PlacementFailed, PlacementRefused, PlacementUnreachable
 from millpond.scheduling.external import ExternalPlacement
+from millpond.scheduling.inventory import ProviderTrees
 from millpond.scheduling.placement import Placement
-from millpond.scheduling.reporting import Reporting
 from tests.contract.placement import PlacementContract
 from tests.support.claimants import claim_all, claim_in_processes
 from tests.support.grove import Grove
@@ -39,12 +39,12 @@ class TestExternalPlacement(PlacementContract):
     @pytest.mark.timeout(300)
     def test_many_at_once_never_exceed_what_there_is(self, placement, placement_service, tmp_path):
         hosts = [host("a", vcpus=7), host("b", vcpus=6)]
-        Reporting(placement).publish(hosts)
+        ProviderTrees(placement).publish(hosts)
         came = claim_all(placement, 50, 50, ["a", "b"])
         assert (came.count("a"), came.count("b")) == (7, 6)
         assert all("VCPU are free" in each for each in came if each not in ("a", "b"))
         empty(placement)
-        Reporting(placement).publish(hosts)
+        ProviderTrees(placement).publish(hosts)
         came = claim_in_processes(f"{tmp_path},{placement_service.url}", 16, 1, ["a", "b"])
         assert (came.count("a"), came.count("b"), len(came)) == (7, 6, 16)
 
@@ -52,7 +52,7 @@ class TestExternalPlacement(PlacementContract):
     def test_a_service_that_is_killed_in_the_middle_goes_on_where_it_was(
         self, placement, placement_service
     ):
-        Reporting(placement).publish([host("a", vcpus=1000, memory=2**42)])
+        ProviderTrees(placement).publish([host("a", vcpus=1000, memory=2**42)])
         wanted = {uuid_of("a"): {"VCPU": 1, "MEMORY_MB": 64}}
         servers = [str(uuid4()) for _ in range(200)]
 
@@ -106,10 +106,10 @@ def test_with_a_keystone_the_right_password_is_needed(services_directory: Path, 
             )
             return Placement(ExternalPlacement(access, tmp_path))
 
-        assert Reporting(door()).publish([host("a")])
+        assert ProviderTrees(door()).publish([host("a")])
         with pytest.raises(PlacementRefused, match="401"):
             door(password="wrong").providers.find()
-        somebody = Reporting(door(username="angler", project_name="angler"))
+        somebody = ProviderTrees(door(username="angler", project_name="angler"))
         with pytest.raises(PlacementRefused, match="403"):
             somebody.publish([host("b")])
         service.stop()

@@ -55,12 +55,12 @@ class Grove(Millpond):
 
     def taken_by(self) -> set[str]:
         """Consumers in Placement of all providers of all hosts."""
-        placing = self.fleet().placing
+        scheduler = self.fleet().scheduler
         return {
             consumer
-            for host in placing.providers().values()
+            for host in scheduler.reporter.providers().values()
             for uuid in host.all
-            for consumer in placing.placement.providers.consumers(uuid)
+            for consumer in scheduler.placement.providers.consumers(uuid)
         }
 
     def volumes(self, host: str) -> list[str]:

@@ -11,19 +11,14 @@ from millpond.model.server import Disk, Hardware, ImageRef, Server
 from millpond.model.sizes import GiB, MiB
 from millpond.scheduling.claims import PlacedClaims
 from millpond.scheduling.decision import Decision
-from millpond.scheduling.placement import Placement
-from millpond.scheduling.providers import (
-    HostProviders,
-    HostReport,
-    PoolReport,
-    Ratio,
-    pool_provider,
-)
-from millpond.scheduling.request import SchedulingRequest
-from millpond.scheduling.scheduler import HostPlan, Plan, Scheduler, SchedulingPolicy
+from millpond.scheduling.inventory import HostInventory, PoolInventory
+from millpond.scheduling.placement import Inventory, Placement
+from millpond.scheduling.providers import HostProviders, Ratio, pool_provider
+from millpond.scheduling.query import SchedulingRequest
+from millpond.scheduling.reporter import HostAnswer, Reporter
+from millpond.scheduling.scheduler import HostPlan, Plan, Scheduler
 from millpond.scheduling.traits import of_images
-from millpond.scheduling.values import Inventory
-from millpond.scheduling.weighers import Multipliers
+from millpond.scheduling.weigh import Multipliers
 
 POOL = "nova-disks-pool"
 ONE = Ratio(stated=None, initial=1.0)
@@ -34,7 +29,7 @@ def uuid_of(name: str) -> str:
     return str(uuid5(_PONDS, name))
 
 
-def pool(name: str = POOL, *formats: ImageFormat, **changes: object) -> PoolReport:
+def pool(name: str = POOL, *formats: ImageFormat, **changes: object) -> PoolInventory:
     values: dict[str, object] = {
         "name": name,
         "capacity": 100 * GiB,
@@ -43,10 +38,10 @@ def pool(name: str = POOL, *formats: ImageFormat, **changes: object) -> PoolRepo
         "traits": of_images("KVM", formats or tuple(ImageFormat)),
         "takes_blank_disks": True,
     }
-    return PoolReport(**(values | changes))  # type: ignore[arg-type]
+    return PoolInventory(**(values | changes))  # type: ignore[arg-type]
 
 
-def host(name: str, *formats: ImageFormat, **changes: object) -> HostReport:
+def host(name: str, *formats: ImageFormat, **changes: object) -> HostInventory:
     values: dict[str, object] = {
         "name": name,
         "uuid": uuid_of(name),
@@ -59,7 +54,7 @@ def host(name: str, *formats: ImageFormat, **changes: object) -> HostReport:
         "traits": of_images("KVM", formats or tuple(ImageFormat)),
         "pools": (pool(POOL, *formats),),
     }
-    return HostReport(**(values | changes))  # type: ignore[arg-type]
+    return HostInventory(**(values | changes))  # type: ignore[arg-type]
 
 
 def request(format: str | None = "qcow2", **changes: object) -> SchedulingRequest:
@@ -106,6 +101,22 @@ def usual_plan(_host: str) -> HostPlan:
     return plan()
 
 
+class _Reported(Reporter):
+    """Hosts that were reported, and are not reported again."""
+
+    def __init__(self, providers: Mapping[str, HostProviders]) -> None:
+        self._reported = providers
+
+    def providers(self) -> Mapping[str, HostProviders]:
+        return self._reported
+
+    def report_if_due(self) -> Mapping[str, HostProviders]:
+        return self._reported
+
+    def report(self, *, prove: bool = True) -> Mapping[str, HostAnswer]:
+        return {}
+
+
 class Hosts:
     """Hosts of ours: a server is placed and what it takes is claimed as when one is created."""
 
@@ -118,7 +129,7 @@ class Hosts:
         shared: Mapping[str, frozenset[str]] | None = None,
     ) -> None:
         """``shared``: pools, with the UUIDs of the hosts that share them."""
-        self._providers = {
+        providers = {
             name: HostProviders(
                 host=uuid_of(name),
                 pools={
@@ -128,26 +139,29 @@ class Hosts:
             )
             for name in names
         }
-        policy = SchedulingPolicy(filters_image_types=filters, multipliers=Multipliers())
-        self.scheduler = Scheduler(placement, policy, self._providers)
-        self._claims = PlacedClaims(placement, lambda: self._providers)
+        self.scheduler = Scheduler(
+            placement, _Reported(providers), Multipliers(), filters_image_types=filters
+        )
+        self.claims = PlacedClaims(placement, lambda: providers)
 
     def decide(
         self, request: SchedulingRequest, plan: Plan = usual_plan, *, everything: bool = False
     ) -> Decision:
         return self.scheduler.decide(request, plan, everything=everything)
 
-    def place(self, decision: Decision, plan: Plan = usual_plan) -> Server:
+    def create(self, request: SchedulingRequest, plan: Plan = usual_plan) -> Server:
+        plans: dict[str, HostPlan] = {}
+
+        def plan_on(host: str) -> HostPlan:
+            plans[host] = plan(host)
+            return plans[host]
+
         def create_on(host: str) -> Server:
-            id = ServerId(decision.request.server)
-            server = replace(plan(host).server, id=id, host=host)
-            self._claims.hold(server)
+            server = replace(plans[host].server, id=ServerId(request.server), host=host)
+            self.claims.hold(server)
             return server
 
-        return self.scheduler.place(decision, create_on)
-
-    def create(self, request: SchedulingRequest, plan: Plan = usual_plan) -> Server:
-        return self.place(self.decide(request, plan), plan)
+        return self.scheduler.place(request, plan_on, create_on)
 
 
 def register(

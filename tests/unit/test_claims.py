@@ -10,7 +10,7 @@ from millpond.errors import Busy, NoRoom
 from millpond.model.flavor import Flavor
 from millpond.model.sizes import GiB
 from millpond.records.files import FileRecords
-from millpond.scheduling.claims import PlacedClaims, follow_providers
+from millpond.scheduling.claims import follow_providers
 from millpond.scheduling.providers import HostProviders, allocations_for
 from millpond.system.locks import Locks
 from tests.unit.samples import disk, server
@@ -54,8 +54,7 @@ def placed():
 def follow(records):
     """The pools of its host are other providers now."""
     before, placement = {"local": HostProviders(host="host", pools={POOL: "alone"})}, placed()
-    claims = PlacedClaims(placement, lambda: NOW)
-    follow_providers(claims, records, before, NOW)
+    follow_providers(placement, records, before, NOW)
     return placement.allocations.claimed
 
 
@@ -83,15 +82,16 @@ def test_disks_of_one_pool_are_added_up_and_those_elsewhere_are_not_counted():
 
 
 def fleet_of(records):
-    placing = SimpleNamespace(placement=placed(), providers=lambda: NOW)
-    return SimpleNamespace(schedules=True, placing=placing, records=records)
+    reporter = SimpleNamespace(providers=lambda: NOW)
+    scheduler = SimpleNamespace(placement=placed(), reporter=reporter)
+    return SimpleNamespace(schedules=True, scheduler=scheduler, records=records)
 
 
 def test_what_a_server_lacks_is_put_right(records):
     fleet = fleet_of(records)
     (found,) = placement.servers(fleet)
     assert found.mend() == "it was put right"
-    assert fleet.placing.placement.allocations.claimed == [(server().id, TAKEN)]
+    assert fleet.scheduler.placement.allocations.claimed == [(server().id, TAKEN)]
 
 
 def test_but_not_while_somebody_works_on_it(records):
@@ -99,7 +99,7 @@ def test_but_not_while_somebody_works_on_it(records):
     (found,) = placement.servers(fleet)
     with records.lock(server()), pytest.raises(Busy):
         found.mend()
-    assert fleet.placing.placement.allocations.claimed == []
+    assert fleet.scheduler.placement.allocations.claimed == []
 
 
 def test_nor_when_it_was_deleted_or_has_grown_meanwhile(records):
@@ -112,4 +112,4 @@ def test_nor_when_it_was_deleted_or_has_grown_meanwhile(records):
     records.remove(server().id)
     with pytest.raises(NoRoom):
         found.mend()
-    assert fleet.placing.placement.allocations.claimed == []
+    assert fleet.scheduler.placement.allocations.claimed == []

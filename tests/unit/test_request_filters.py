@@ -9,14 +9,14 @@ from millpond.errors import BadRequirement, ImageTypeUnknown
 from millpond.model.formats import ImageFormat
 from millpond.model.sizes import GiB, MiB
 from millpond.scheduling import traits
-from millpond.scheduling.filters import (
+from millpond.scheduling.query import (
     ALWAYS,
+    Purpose,
     placement_query,
+    plain_query,
     require_image_type_support,
     require_traits,
 )
-from millpond.scheduling.query import plain_query
-from millpond.scheduling.request import Purpose
 from tests.support.scheduling import request
 
 FILTERS = (require_image_type_support, *ALWAYS)

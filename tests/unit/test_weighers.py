@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.scheduling.weighers import Multipliers, Standing, weigh
+from millpond.scheduling.weigh import HostWeights, Multipliers, weigh
 
 
-def standing(**changes):
+def weights(**changes):
     values = {"native": True, "cached": False, "disk": 100, "memory": 1000}
-    return Standing(**(values | changes))
+    return HostWeights(**(values | changes))
 
 
 def order(hosts, **multipliers):
@@ -17,24 +17,24 @@ def order(hosts, **multipliers):
 
 def test_native_before_conversion_whatever_else_there_is():
     hosts = {
-        "converts": standing(native=False, cached=True, disk=10**6, memory=10**6),
-        "native": standing(disk=1, memory=1),
+        "converts": weights(native=False, cached=True, disk=10**6, memory=10**6),
+        "native": weights(disk=1, memory=1),
     }
     assert order(hosts) == ["native", "converts"]
 
 
 def test_a_template_that_is_there_before_free_space():
-    hosts = {"far": standing(disk=10**6, memory=10**6), "near": standing(cached=True)}
+    hosts = {"far": weights(disk=10**6, memory=10**6), "near": weights(cached=True)}
     assert order(hosts) == ["near", "far"]
 
 
 def test_free_disk_and_free_memory_count():
-    assert order({"a": standing(), "b": standing(disk=101)}) == ["b", "a"]
-    assert order({"a": standing(), "b": standing(memory=1001)}) == ["b", "a"]
+    assert order({"a": weights(), "b": weights(disk=101)}) == ["b", "a"]
+    assert order({"a": weights(), "b": weights(memory=1001)}) == ["b", "a"]
 
 
 def test_a_multiplier_of_nothing_switches_a_weigher_off_and_a_negative_one_turns_it_round():
-    hosts = {"a": standing(native=False), "b": standing(disk=99)}
+    hosts = {"a": weights(native=False), "b": weights(disk=99)}
     assert order(hosts) == ["b", "a"]
     assert order(hosts, native=0) == ["a", "b"]
     assert order(hosts, native=0, disk=-1) == ["b", "a"]
@@ -43,7 +43,7 @@ def test_a_multiplier_of_nothing_switches_a_weigher_off_and_a_negative_one_turns
 
 
 def test_the_parts_of_a_score_are_shown():
-    hosts = {"a": standing(native=False, memory=500), "b": standing(disk=50)}
+    hosts = {"a": weights(native=False, memory=500), "b": weights(disk=50)}
     scores = weigh(hosts, Multipliers(native=10, cached=3, disk=1, memory=2))
     assert scores["b"].parts == {"native": 10, "cached": 0, "disk": 0, "memory": 2}
     assert scores["a"].parts == {"native": 0, "cached": 0, "disk": 1, "memory": 0}
@@ -55,7 +55,7 @@ def test_nobody_is_an_empty_list():
 
 
 STANDINGS = st.builds(
-    Standing,
+    HostWeights,
     native=st.booleans(),
     cached=st.booleans(),
     disk=st.integers(0, 10**6),

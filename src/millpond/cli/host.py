@@ -8,7 +8,7 @@ import typer
 from millpond.cli.output import as_json, details, table
 from millpond.fleet import Fleet
 from millpond.model.sizes import format_size
-from millpond.placing.standing import Amount, HostStanding, PoolStanding
+from millpond.scheduling.summary import Amount, HostSummary, PoolSummary
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -23,7 +23,7 @@ _IMAGE_TYPE = "COMPUTE_IMAGE_TYPE_"
 @app.command("list")
 def list_(ctx: typer.Context, refresh: Refresh = False, json: Json = False) -> None:
     """List the hosts: whether they answer, what they have, and which images they take."""
-    found = Fleet.load(ctx.obj.config_files).standings(refresh=refresh)
+    found = Fleet.load(ctx.obj.config_files).summaries(refresh=refresh)
     if json:
         print(as_json(found))
         return
@@ -43,7 +43,7 @@ def show(
     """Show a host with its pools of disks."""
     fleet = Fleet.load(ctx.obj.config_files)
     name = fleet.engine(host).name
-    (found,) = [each for each in fleet.standings(refresh=refresh) if each.name == name]
+    (found,) = [each for each in fleet.summaries(refresh=refresh) if each.name == name]
     if json:
         print(as_json(found))
         return
@@ -63,7 +63,7 @@ def show(
     )
 
 
-def _row(host: HostStanding) -> tuple[str, ...]:
+def _row(host: HostSummary) -> tuple[str, ...]:
     disk = Amount(
         used=sum(each.disk.used for each in host.pools),
         capacity=sum(each.disk.capacity for each in host.pools),
@@ -79,13 +79,13 @@ def _row(host: HostStanding) -> tuple[str, ...]:
     )
 
 
-def _pool_line(pool: PoolStanding) -> str:
+def _pool_line(pool: PoolSummary) -> str:
     takes = [*_image_types(pool.image_types), *(["blank disks"] if pool.takes_blank_disks else [])]
     shared = f"; shared with {', '.join(pool.shared_with)}" if pool.shared_with else ""
     return f"{_sizes(pool.disk)} promised; {', '.join(takes) or 'no disks by image'}{shared}"
 
 
-def _vcpus(host: HostStanding) -> str:
+def _vcpus(host: HostSummary) -> str:
     return f"{host.vcpus.used} of {host.vcpus.capacity}" if host.vcpus else ""
 
 

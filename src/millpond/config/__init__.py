@@ -8,7 +8,6 @@ from millpond.config.parsing import HANDLERS
 from millpond.config.pools import DirectoryPool, PoolSettings
 from millpond.config.settings import (
     LOCAL,
-    CapacitySettings,
     ComputeSettings,
     HostSettings,
     ImageCacheSettings,
@@ -25,7 +24,6 @@ __all__ = [
     "DEFAULT_FILE",
     "HANDLERS",
     "LOCAL",
-    "CapacitySettings",
     "ComputeSettings",
     "DirectoryPool",
     "HostSettings",

@@ -37,7 +37,7 @@ from millpond.model.cloud import CloudAccess
 from millpond.model.flavor import SMALL, Flavor
 from millpond.model.names import checked_name
 from millpond.model.sizes import parse_size
-from millpond.scheduling.weighers import Multipliers
+from millpond.scheduling.weigh import Multipliers
 
 
 def load(config_files: Sequence[Path] | None = None, default: Path = DEFAULT_FILE) -> Settings:

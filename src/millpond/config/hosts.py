@@ -18,7 +18,6 @@ from millpond.config.pools import DirectoryPool, PoolSettings, parse_pool_by_dis
 from millpond.config.reader import Reader
 from millpond.config.settings import (
     LOCAL,
-    CapacitySettings,
     ComputeSettings,
     HostSettings,
     LibvirtSettings,
@@ -31,7 +30,7 @@ from millpond.model.formats import Backend
 from millpond.model.names import checked_name
 from millpond.model.sizes import MiB
 from millpond.model.volume import Clearing, ClearMethod
-from millpond.scheduling.providers import Ratio
+from millpond.scheduling.providers import CapacitySettings, Ratio
 
 _ENABLED = "enabled_hosts"
 

@@ -1,9 +1,12 @@
 """What the configuration says, as values that nothing changes any more."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+import msgspec
 
 from millpond.config.pools import PoolSettings
 from millpond.disks.selection import Selection
@@ -13,8 +16,8 @@ from millpond.model.formats import ImageFormat
 from millpond.model.signature import SignaturePolicy
 from millpond.model.transfer import Patience
 from millpond.model.volume import Clearing
-from millpond.scheduling.providers import Ratio
-from millpond.scheduling.weighers import Multipliers
+from millpond.scheduling.providers import CapacitySettings
+from millpond.scheduling.weigh import Multipliers
 
 
 class VirtTypeOption(StrEnum):
@@ -57,18 +60,6 @@ class LibvirtSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CapacitySettings:
-    """How much of a host servers may be promised; by Nova's names."""
-
-    cpu_allocation_ratio: Ratio
-    ram_allocation_ratio: Ratio
-    disk_allocation_ratio: Ratio
-    reserved_host_cpus: int
-    reserved_host_memory_mb: int
-    reserved_host_disk_mb: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ImageCacheSettings:
     remove_unused_base_images: bool
     remove_unused_original_minimum_age_seconds: int
@@ -100,6 +91,11 @@ class HostSettings:
     compute: ComputeSettings
     capacity: CapacitySettings
     migration_uri: str
+
+    def digest(self) -> str:
+        """The same in every process: sets have no order of their own."""
+        plain = msgspec.json.encode(self, order="deterministic", enc_hook=str)
+        return hashlib.sha256(plain).hexdigest()
 
 
 LOCAL = "local"

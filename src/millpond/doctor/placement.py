@@ -11,8 +11,8 @@ from millpond.fleet import Fleet
 from millpond.model.names import ServerId
 from millpond.scheduling.consistency import Consistency, Difference
 from millpond.scheduling.consistency import Finding as Differing
+from millpond.scheduling.placement import Allocations
 from millpond.scheduling.providers import allocations_for
-from millpond.scheduling.values import Allocations
 
 _WORDS = {
     Difference.MISSING: "server {name!r} takes nothing in Placement",
@@ -32,7 +32,7 @@ def hosts(fleet: Fleet) -> Iterator[Finding]:
     if not fleet.schedules:
         yield ok("Placement is not used: there is one host, and hosts are not filtered")
         return
-    missing = fleet.placing.reporter.unreported()
+    missing = fleet.scheduler.reporter.unreported()
     if missing:
         yield problem(
             f"Placement has not been told of {', '.join(missing)} as configured",
@@ -46,8 +46,8 @@ def hosts(fleet: Fleet) -> Iterator[Finding]:
 def servers(fleet: Fleet) -> Iterator[Finding]:
     if not fleet.schedules:
         return
-    consistency = Consistency(fleet.placing.placement)
-    known = {uuid for host in fleet.placing.providers().values() for uuid in host.all}
+    consistency = Consistency(fleet.scheduler.placement)
+    known = {uuid for host in fleet.scheduler.reporter.providers().values() for uuid in host.all}
     expected = dict(_expected(fleet))
     found = [each for each in consistency.examine(expected, known) if _still_holds(fleet, each)]
     for each in found:
@@ -58,7 +58,7 @@ def servers(fleet: Fleet) -> Iterator[Finding]:
 
 def _expected(fleet: Fleet) -> Iterator[tuple[str, Allocations]]:
     """Of hosts that were reported; the check before this one has found the others."""
-    hosts = fleet.placing.providers()
+    hosts = fleet.scheduler.reporter.providers()
     for server in fleet.records.all():
         if server.host in hosts:
             yield server.id, allocations_for(server, hosts[server.host])
@@ -75,7 +75,7 @@ def _still_holds(fleet: Fleet, differing: Differing) -> bool:
 def _takes(fleet: Fleet, differing: Differing) -> bool:
     """Whether its record still says what was expected of it."""
     server = fleet.records.find(ServerId(differing.consumer))
-    host = fleet.placing.providers().get(server.host) if server else None
+    host = fleet.scheduler.reporter.providers().get(server.host) if server else None
     return (allocations_for(server, host) if server and host else {}) == differing.expected
 
 
@@ -93,7 +93,7 @@ def _described(fleet: Fleet, consistency: Consistency, differing: Differing) -> 
 
 
 def _report(fleet: Fleet) -> str:
-    fleet.placing.report()
+    fleet.scheduler.reporter.report()
     return "it was told"
 
 

@@ -1,19 +1,16 @@
 """What servers take of their hosts, claimed in Placement."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
 from millpond.errors import Busy, NoRoom, NotReported
 from millpond.model.server import Server
 from millpond.records.records import Records
 from millpond.scheduling.placement import Placement
-from millpond.scheduling.providers import HostProviders, allocations_for
+from millpond.scheduling.providers import Hosts, allocations_for
 
 LOG = logging.getLogger(__name__)
-
-Hosts = Mapping[str, HostProviders]
-"""Those that were reported, by their names."""
 
 
 class Claims(Protocol):
@@ -54,11 +51,12 @@ class PlacedClaims:
         self._placement.allocations.release(server.id)
 
 
-def follow_providers(claims: Claims, records: Records, before: Hosts, now: Hosts) -> None:
+def follow_providers(placement: Placement, records: Records, before: Hosts, now: Hosts) -> None:
     """Servers of a host whose pools are other providers now, because somebody shares them or does
     not any more, claim what they take of those."""
     moved = {name for name, each in before.items() if name in now and now[name] != each}
     servers, _ = records.readable() if moved else ([], ())
+    claims = PlacedClaims(placement, lambda: now)
     for server in servers:
         if server.host in moved:
             try:

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from millpond.errors import NoRoom, NotInPlacement
-from millpond.scheduling.placement import PROJECT, Look, Placement
-from millpond.scheduling.values import Allocations, Write
+from millpond.scheduling.placement import PROJECT, Allocations, Look, Placement, Write
 
 
 class Difference(StrEnum):

@@ -5,8 +5,7 @@ As in Nova: whatever happens in between, Placement counts both, and each end can
 
 from collections.abc import Iterable
 
-from millpond.scheduling.placement import ConsumerAllocations, Look
-from millpond.scheduling.values import Allocations, Write
+from millpond.scheduling.placement import Allocations, ConsumerAllocations, Look, Write
 
 
 def begin(

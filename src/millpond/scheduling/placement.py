@@ -1,4 +1,4 @@
-"""Placement's resources, each with the verbs that we use of it."""
+"""Placement's resources as values with its own names, and the verbs that we use of each."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -7,22 +7,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import quote, urlencode
 
+import msgspec
+
 from millpond.errors import NotInPlacement, PlacementMisunderstands, UnknownTrait
 from millpond.scheduling.api import WITH_CONSUMER_TYPES, Api, ConcurrentUpdate, Door
-from millpond.scheduling.values import (
-    Aggregates,
-    Allocation,
-    Allocations,
-    Candidates,
-    Consumer,
-    Inventories,
-    Inventory,
-    Provider,
-    Resources,
-    Summary,
-    Traits,
-    Write,
-)
 
 PROJECT = "millpond"
 """Whose consumers are ours."""
@@ -33,6 +21,130 @@ T = TypeVar("T")
 Params = Iterable[tuple[str, str]]
 Change = Callable[[T], T]
 """From what is there to what is to be there; asked anew when others were faster."""
+
+
+Resources = Mapping[str, int]
+"""How much of each resource class."""
+Allocations = Mapping[str, Resources]
+"""By the provider's UUID."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provider:
+    uuid: str
+    name: str
+    generation: int
+    root_provider_uuid: str
+    parent_provider_uuid: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    total: int
+    reserved: int = 0
+    allocation_ratio: float = 1.0
+    min_unit: int = 1
+    max_unit: int = 2**31 - 1
+    step_size: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventories:
+    """Of one provider."""
+
+    inventories: dict[str, Inventory]
+    resource_provider_generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    traits: frozenset[str]
+    resource_provider_generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregates:
+    aggregates: frozenset[str]
+    resource_provider_generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """What a consumer has of one provider."""
+
+    resources: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumer:
+    """What a server has, of all providers. No generation: it has nothing."""
+
+    allocations: dict[str, Allocation]
+    consumer_generation: int | None = None
+    project_id: str = ""
+
+    @property
+    def held(self) -> Allocations:
+        return {uuid: each.resources for uuid, each in self.allocations.items()}
+
+
+class _Many(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """There are tens of thousands of these at once. Python's collector would look at all of them
+    for cycles, which they cannot be part of, and take longer than the rest of a decision."""
+
+
+class Usage(_Many, frozen=True):
+    capacity: int
+    used: int
+
+    @property
+    def free(self) -> int:
+        """Never less than nothing, also where an inventory shrank below what is allocated."""
+        return max(self.capacity - self.used, 0)
+
+
+class Stock(_Many, frozen=True):
+    """What a provider has, as it is shown beside candidates."""
+
+    resources: dict[str, Usage]
+
+
+class Summary(Stock, frozen=True):
+    """The same with all that is to be known of it. Of thousands of hosts, traits are the most."""
+
+    traits: frozenset[str]
+    root_provider_uuid: str
+
+
+class Mappings(_Many, frozen=True):
+    """Which providers serve which group of the query."""
+
+    machine: tuple[str, ...] = msgspec.field(name="")
+
+
+class Candidate(_Many, frozen=True):
+    mappings: Mappings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    allocation_requests: list[Candidate]
+    provider_summaries: dict[str, Stock]
+
+    @property
+    def hosts(self) -> set[str]:
+        """Roots of the trees that can serve the query: only there are processors."""
+        return {each.mappings.machine[0] for each in self.allocation_requests}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """What a consumer is to have; nothing: it ends."""
+
+    consumer: str
+    allocations: Allocations
+    generation: int | None
+    """As it was read; None for a consumer that is new."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

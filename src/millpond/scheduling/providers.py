@@ -7,7 +7,7 @@ from uuid import UUID, uuid5
 
 from millpond.model.server import Server
 from millpond.model.sizes import GiB, MiB
-from millpond.scheduling.values import Allocations, Provider
+from millpond.scheduling.placement import Allocations, Provider
 
 VCPU = "VCPU"
 MEMORY = "MEMORY_MB"
@@ -28,36 +28,15 @@ class Ratio:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolReport:
-    name: str
-    capacity: int
-    reserved: int
-    ratio: Ratio
-    traits: frozenset[str]
-    """Image types whose root disks land in it; of_images() makes them."""
-    takes_blank_disks: bool
-    shared_by: frozenset[str] = frozenset()
-    """UUIDs of all hosts that were proven to share it, this one among them."""
+class CapacitySettings:
+    """How much of a host servers may be promised; by Nova's names."""
 
-    @property
-    def is_shared(self) -> bool:
-        return len(self.shared_by) > 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostReport:
-    name: str
-    uuid: str
-    """libvirt's."""
-    vcpus: int
-    reserved_vcpus: int
-    cpu_ratio: Ratio
-    memory: int
-    reserved_memory: int
-    ram_ratio: Ratio
-    traits: frozenset[str]
-    """Of traits.py: image types, buses, architectures."""
-    pools: tuple[PoolReport, ...]
+    cpu_allocation_ratio: Ratio
+    ram_allocation_ratio: Ratio
+    disk_allocation_ratio: Ratio
+    reserved_host_cpus: int
+    reserved_host_memory_mb: int
+    reserved_host_disk_mb: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +50,10 @@ class HostProviders:
     @property
     def all(self) -> frozenset[str]:
         return frozenset({self.host, *self.pools.values()})
+
+
+Hosts = Mapping[str, HostProviders]
+"""Those of ours that were reported, by their names."""
 
 
 def allocations_for(server: Server, host: HostProviders) -> Allocations:

@@ -22,6 +22,7 @@ from millpond.model.server import (
     Network,
     Server,
 )
+from millpond.scheduling.query import SchedulingRequest
 from millpond.servers import disks
 from millpond.servers.disks import DiskRequest
 from millpond.servers.host import Host
@@ -43,6 +44,22 @@ class ServerRequest:
     """None: as the image's properties say, else BIOS."""
     config_drive: bytes = b""
     """An ISO image for the guest's first boot (servers/config_drive.py)."""
+
+
+def scheduling_request(request: ServerRequest, host: str = "") -> SchedulingRequest:
+    """What it asks of a host, or of the named one."""
+    flavor = request.flavor
+    return SchedulingRequest(
+        server=request.name,
+        image_format=request.image.format,
+        vcpus=flavor.vcpus,
+        memory=flavor.memory,
+        root=disks.root_size(request.image, flavor),
+        blank=flavor.ephemeral + flavor.swap,
+        image_properties=request.image.properties,
+        extra_specs=flavor.extra_specs,
+        host=host,
+    )
 
 
 def planned(host: Host, request: ServerRequest) -> Server:

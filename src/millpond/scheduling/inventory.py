@@ -1,8 +1,8 @@
-"""What hosts have and can do, brought to Placement: written is only what changed."""
+"""What hosts have and can do, as inventories and traits of their providers in Placement."""
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from millpond.errors import (
@@ -12,14 +12,15 @@ from millpond.errors import (
     StillAllocated,
     UnknownTrait,
 )
+from millpond.libvirt.facts import HostFacts
+from millpond.model.formats import ImageFormat
 from millpond.model.sizes import GiB, MiB
-from millpond.scheduling.placement import Placement
+from millpond.scheduling.host import SchedulableHost
+from millpond.scheduling.placement import Inventory, Placement, Provider
 from millpond.scheduling.providers import (
     DISK,
     MEMORY,
     VCPU,
-    HostReport,
-    PoolReport,
     Ratio,
     gibibytes,
     mebibytes,
@@ -27,10 +28,91 @@ from millpond.scheduling.providers import (
     pool_provider,
     pool_provider_name,
 )
-from millpond.scheduling.traits import BLANK_DISKS, CUSTOM, DISABLED, OURS, SHARED_POOL, SHARES
-from millpond.scheduling.values import Inventory, Provider
+from millpond.scheduling.shared_pools import Shared
+from millpond.scheduling.traits import (
+    BLANK_DISKS,
+    CUSTOM,
+    DISABLED,
+    IMAGE_TYPES,
+    OURS,
+    SHARED_POOL,
+    SHARES,
+    of_architectures,
+    of_buses,
+    of_images,
+)
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolInventory:
+    name: str
+    capacity: int
+    reserved: int
+    ratio: Ratio
+    traits: frozenset[str]
+    """Image types whose root disks land in it; of_images() makes them."""
+    takes_blank_disks: bool
+    shared_by: frozenset[str] = frozenset()
+    """UUIDs of all hosts that were proven to share it, this one among them."""
+
+    @property
+    def is_shared(self) -> bool:
+        return len(self.shared_by) > 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostInventory:
+    name: str
+    uuid: str
+    """libvirt's."""
+    vcpus: int
+    reserved_vcpus: int
+    cpu_ratio: Ratio
+    memory: int
+    reserved_memory: int
+    ram_ratio: Ratio
+    traits: frozenset[str]
+    """Of traits.py: image types, buses, architectures."""
+    pools: tuple[PoolInventory, ...]
+
+
+def inventory_of(host: SchedulableHost, facts: HostFacts, shared: Shared) -> HostInventory:
+    capacity = host.capacity
+    landing = host.pools_by_image_type(facts.hypervisor)
+    return HostInventory(
+        name=host.name,
+        uuid=facts.uuid,
+        vcpus=facts.vcpus,
+        reserved_vcpus=capacity.reserved_host_cpus,
+        cpu_ratio=capacity.cpu_allocation_ratio,
+        memory=facts.memory,
+        reserved_memory=capacity.reserved_host_memory_mb * MiB,
+        ram_ratio=capacity.ram_allocation_ratio,
+        traits=frozenset(
+            of_images(facts.hypervisor, landing)
+            | of_buses(facts.buses)
+            | of_architectures(facts.architectures)
+        ),
+        pools=tuple(_pool_inventories(host, landing, shared)),
+    )
+
+
+def _pool_inventories(
+    host: SchedulableHost, landing: Mapping[ImageFormat, str], shared: Shared
+) -> Iterator[PoolInventory]:
+    for name in sorted(host.disk_pools()):
+        formats = [format for format, pool in landing.items() if pool == name]
+        yield PoolInventory(
+            name=name,
+            capacity=host.open_pool(name).usage().capacity,
+            reserved=host.capacity.reserved_host_disk_mb * MiB,
+            ratio=host.capacity.disk_allocation_ratio,
+            traits=frozenset(IMAGE_TYPES[each] for each in formats),
+            takes_blank_disks=name in host.blank_disk_pools(),
+            shared_by=shared.get(name, frozenset()),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,18 +150,20 @@ class _Wanted:
         return {**present, **ours}
 
 
-class Reporting:
+class ProviderTrees:
+    """Of hosts, in Placement: written is only what changed."""
+
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
         self._providers = placement.providers
 
-    def publish(self, reports: Sequence[HostReport]) -> bool:
+    def publish(self, hosts: Sequence[HostInventory]) -> bool:
         """Whether anything had to be written. Hosts that are not named are left as they are."""
-        _refuse_twins(reports)
-        trees = {each.uuid: self._tree(each) for each in reports}
+        _refuse_twins(hosts)
+        trees = {each.uuid: self._tree(each) for each in hosts}
         shared = self._shared_pools()
-        changed = [self._publish_shared(reports, shared)]
-        for each in reports:
+        changed = [self._publish_shared(hosts, shared)]
+        for each in hosts:
             changed.append(self._publish_host(each, trees[each.uuid]))
             changed.append(self._join(each, shared.keys()))
         changed += [self._withdraw_unless_joined(each) for each in shared.values()]
@@ -102,15 +186,15 @@ class Reporting:
                 self._providers.rename(each, pool_provider_name(name, pool))
         self._providers.rename(tree[uuid], name)
 
-    def _tree(self, report: HostReport) -> dict[str, Provider]:
+    def _tree(self, host: HostInventory) -> dict[str, Provider]:
         """As it is; nothing has been written when it raises."""
-        tree = {each.uuid: each for each in self._providers.find(in_tree=report.uuid)}
-        root = tree.get(report.uuid)
+        tree = {each.uuid: each for each in self._providers.find(in_tree=host.uuid)}
+        root = tree.get(host.uuid)
         if root is None:
-            for other in self._providers.find(name=report.name):
-                raise ProviderTaken(report.name, other.uuid, report.uuid)
-        elif root.name != report.name:
-            raise ProviderRenamed(report.uuid, root.name, report.name)
+            for other in self._providers.find(name=host.name):
+                raise ProviderTaken(host.name, other.uuid, host.uuid)
+        elif root.name != host.name:
+            raise ProviderRenamed(host.uuid, root.name, host.name)
         return tree
 
     def _shared_pools(self) -> dict[str, Provider]:
@@ -120,24 +204,22 @@ class Reporting:
         except UnknownTrait:  # there was never one
             return {}
 
-    def _publish_host(self, report: HostReport, tree: Mapping[str, Provider]) -> bool:
-        own = [_pool(report, each) for each in report.pools if not each.is_shared]
-        wanted = {each.uuid: each for each in (_host(report), *own)}
+    def _publish_host(self, host: HostInventory, tree: Mapping[str, Provider]) -> bool:
+        own = [_pool(host, each) for each in host.pools if not each.is_shared]
+        wanted = {each.uuid: each for each in (_host(host), *own)}
         changed = [self._publish(each, known=uuid in tree) for uuid, each in wanted.items()]
         for uuid, provider in tree.items():
-            if uuid not in wanted and pool_of(tree[report.uuid], provider):
+            if uuid not in wanted and pool_of(tree[host.uuid], provider):
                 changed.append(self._withdraw(provider))
         return any(changed)
 
     def _publish_shared(
-        self, reports: Sequence[HostReport], present: Mapping[str, Provider]
+        self, hosts: Sequence[HostInventory], present: Mapping[str, Provider]
     ) -> bool:
         """A pool that several hosts have is one provider, linked to each by an aggregate of the
         provider's own UUID."""
         wanted: dict[str, _Wanted] = {}
-        for each in (
-            _pool(host, pool) for host in reports for pool in host.pools if pool.is_shared
-        ):
+        for each in (_pool(host, pool) for host in hosts for pool in host.pools if pool.is_shared):
             before = wanted.get(each.uuid, each)
             wanted[each.uuid] = replace(each, traits=each.traits | before.traits)
         changed = []
@@ -148,10 +230,10 @@ class Reporting:
             changed.append(self._providers.change_aggregates(uuid, frozenset({uuid}).union))
         return any(changed)
 
-    def _join(self, report: HostReport, shared: Set[str]) -> bool:
-        wanted = {_pool(report, each).uuid for each in report.pools if each.is_shared}
+    def _join(self, host: HostInventory, shared: Set[str]) -> bool:
+        wanted = {_pool(host, each).uuid for each in host.pools if each.is_shared}
         left = frozenset(shared - wanted)
-        return self._providers.change_aggregates(report.uuid, lambda now: (now - left) | wanted)
+        return self._providers.change_aggregates(host.uuid, lambda now: (now - left) | wanted)
 
     def _withdraw_unless_joined(self, shared: Provider) -> bool:
         members = self._providers.find(member_of=shared.uuid)
@@ -184,31 +266,29 @@ class Reporting:
         return True
 
 
-def _refuse_twins(reports: Sequence[HostReport]) -> None:
-    for uuid, count in Counter(each.uuid for each in reports).items():
+def _refuse_twins(hosts: Sequence[HostInventory]) -> None:
+    for uuid, count in Counter(each.uuid for each in hosts).items():
         if count > 1:
-            raise HostsShareUuid(uuid, tuple(each.name for each in reports if each.uuid == uuid))
+            raise HostsShareUuid(uuid, tuple(each.name for each in hosts if each.uuid == uuid))
 
 
-def _host(report: HostReport) -> _Wanted:
-    processors = _Amount(
-        total=report.vcpus, reserved=report.reserved_vcpus, ratio=report.cpu_ratio
-    )
+def _host(host: HostInventory) -> _Wanted:
+    processors = _Amount(total=host.vcpus, reserved=host.reserved_vcpus, ratio=host.cpu_ratio)
     memory = _Amount(
-        total=report.memory // MiB,
-        reserved=mebibytes(report.reserved_memory),
-        ratio=report.ram_ratio,
+        total=host.memory // MiB,
+        reserved=mebibytes(host.reserved_memory),
+        ratio=host.ram_ratio,
     )
     return _Wanted(
-        uuid=report.uuid,
-        name=report.name,
+        uuid=host.uuid,
+        name=host.name,
         parent=None,
         amounts={VCPU: processors, MEMORY: memory},
-        traits=report.traits,
+        traits=host.traits,
     )
 
 
-def _pool(host: HostReport, pool: PoolReport) -> _Wanted:
+def _pool(host: HostInventory, pool: PoolInventory) -> _Wanted:
     marks = {BLANK_DISKS} if pool.takes_blank_disks else set()
     if pool.is_shared:
         marks |= {SHARES, SHARED_POOL}

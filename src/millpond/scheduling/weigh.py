@@ -16,7 +16,7 @@ class Multipliers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class HostWeights:
     """What a host is weighed by."""
 
     native: bool
@@ -36,7 +36,7 @@ class Score:
     """By the weigher's name."""
 
 
-_WEIGHERS: Mapping[str, Callable[[Standing], float]] = {
+_WEIGHERS: Mapping[str, Callable[[HostWeights], float]] = {
     "native": lambda host: host.native,
     "cached": lambda host: host.cached,
     "disk": lambda host: host.disk,
@@ -44,7 +44,7 @@ _WEIGHERS: Mapping[str, Callable[[Standing], float]] = {
 }
 
 
-def weigh(hosts: Mapping[str, Standing], multipliers: Multipliers) -> dict[str, Score]:
+def weigh(hosts: Mapping[str, HostWeights], multipliers: Multipliers) -> dict[str, Score]:
     """Best first; of equals the first by name. Each weigher has one host at 0 and one at 1, as
     Nova's have, unless all are the same: then it does not count."""
     columns = {

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from millpond.engine import Engine
 from millpond.model.server import Server
-from millpond.placing.reporter import HostLook, Reporter
-from millpond.placing.reports import report
-from millpond.scheduling.providers import HostReport, PoolReport, Ratio
+from millpond.scheduling.host import SchedulableHost
+from millpond.scheduling.inventory import HostInventory, PoolInventory, inventory_of
+from millpond.scheduling.providers import Ratio
+from millpond.scheduling.reporter import HostAnswer, LastReports
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolStanding:
+class PoolSummary:
     name: str
     disk: Amount
     image_types: tuple[str, ...]
@@ -30,7 +30,7 @@ class PoolStanding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostStanding:
+class HostSummary:
     name: str
     uri: str
     state: str
@@ -39,26 +39,32 @@ class HostStanding:
     vcpus: Amount | None = None
     memory: Amount | None = None
     traits: tuple[str, ...] = ()
-    pools: tuple[PoolStanding, ...] = ()
+    pools: tuple[PoolSummary, ...] = ()
 
 
-def standing(
-    engine: Engine, look: HostLook, reporter: Reporter, everywhere: Sequence[Server]
-) -> HostStanding:
-    """``everywhere``: the servers of all hosts, some of which may share a pool with this one."""
-    servers = [each for each in everywhere if each.host == engine.name]
-    if look.facts is None:
-        return HostStanding(
-            name=engine.name,
-            uri=engine.libvirtd.uri,
-            state=f"gone: {look.gone}",
-            servers=len(servers),
-        )
-    found = report(engine, look.facts, reporter.shared_by(engine.name))
-    names = {each.uuid: name for name, each in reporter.known().items()}
-    return HostStanding(
-        name=engine.name,
-        uri=engine.libvirtd.uri,
+def summarize(
+    hosts: Mapping[str, SchedulableHost],
+    answers: Mapping[str, HostAnswer],
+    known: LastReports,
+    servers: Sequence[Server],
+) -> list[HostSummary]:
+    """``servers``: those of all hosts, some of which may share a pool with another."""
+    return [_summary(hosts[name], answer, known, servers) for name, answer in answers.items()]
+
+
+def _summary(
+    host: SchedulableHost, answer: HostAnswer, known: LastReports, everywhere: Sequence[Server]
+) -> HostSummary:
+    servers = [each for each in everywhere if each.host == host.name]
+    if answer.facts is None:
+        state = f"gone: {answer.gone}"
+        return HostSummary(name=host.name, uri=host.uri, state=state, servers=len(servers))
+    shared = known[host.name].shared_pools if host.name in known else {}
+    found = inventory_of(host, answer.facts, shared)
+    names = {each.uuid: name for name, each in known.items()}
+    return HostSummary(
+        name=host.name,
+        uri=host.uri,
         state="up",
         uuid=found.uuid,
         servers=len(servers),
@@ -69,23 +75,23 @@ def standing(
     )
 
 
-def _vcpus(host: HostReport, servers: Sequence[Server]) -> Amount:
+def _vcpus(host: HostInventory, servers: Sequence[Server]) -> Amount:
     used = sum(each.flavor.vcpus for each in servers)
     return _amount(used, host.vcpus - host.reserved_vcpus, host.cpu_ratio)
 
 
-def _memory(host: HostReport, servers: Sequence[Server]) -> Amount:
+def _memory(host: HostInventory, servers: Sequence[Server]) -> Amount:
     used = sum(each.flavor.memory for each in servers)
     return _amount(used, host.memory - host.reserved_memory, host.ram_ratio)
 
 
 def _pool(
-    host: HostReport, pool: PoolReport, servers: Sequence[Server], names: Mapping[str, str]
-) -> PoolStanding:
+    host: HostInventory, pool: PoolInventory, servers: Sequence[Server], names: Mapping[str, str]
+) -> PoolSummary:
     others = sorted(names.get(each, each) for each in pool.shared_by - {host.uuid})
     theirs = [each for each in servers if each.host in (host.name, *others)]
     used = sum(disk.size for each in theirs for disk in each.disks if disk.pool == pool.name)
-    return PoolStanding(
+    return PoolSummary(
         name=pool.name,
         disk=_amount(used, pool.capacity - pool.reserved, pool.ratio),
         image_types=tuple(sorted(pool.traits)),
