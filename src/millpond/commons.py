@@ -3,9 +3,6 @@
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import stevedore
 
 from millpond.config import ImageSourceOption, Settings
 from millpond.errors import Ambiguous, NotFound, Tool, Unsupported
@@ -17,6 +14,7 @@ from millpond.model.server import Server
 from millpond.records.files import FileRecords
 from millpond.records.of_hosts import RecordsOfHosts
 from millpond.records.records import Records
+from millpond.system.loading import load
 from millpond.system.locks import Locks
 
 
@@ -68,13 +66,9 @@ class Commons:
         """Where servers' images come from."""
         if self.settings.image_source is ImageSourceOption.CATALOGUE:
             return self.catalogue
-        manager: Any = stevedore.DriverManager(
-            "millpond.image_sources",
-            self.settings.image_source,
-            invoke_on_load=True,
-            invoke_args=(self.settings.glance, self._signatures),
+        source: Library = load("millpond.images.glance:Glance")(
+            self.settings.glance, self._signatures
         )
-        source: Library = manager.driver
         return source
 
     @property
@@ -82,13 +76,9 @@ class Commons:
         """What it needs is installed only where signatures are asked for."""
         if self.settings.signatures is None:
             return None
-        manager: Any = stevedore.DriverManager(
-            "millpond.image_signatures",
-            "castellan",
-            invoke_on_load=True,
-            invoke_args=(self.settings.signatures,),
+        check: SignatureCheck = load("millpond.images.signatures:Signatures")(
+            self.settings.signatures
         )
-        check: SignatureCheck = manager.driver
         return check
 
     def server(self, name_or_id: str) -> Server:

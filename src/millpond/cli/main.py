@@ -1,6 +1,5 @@
 """The command ``millpond``: a composition root. It parses words, calls the engine, shows."""
 
-import importlib
 import logging
 import os
 import signal
@@ -16,6 +15,7 @@ from millpond.cli.complaint import complain
 from millpond.cli.invocation import Invocation
 from millpond.errors import MillpondError
 from millpond.model.names import printable
+from millpond.system.loading import load
 
 # Verb to module: nothing is loaded but what the verb needs.
 COMMANDS = {
@@ -108,7 +108,7 @@ def _add_commands(words: list[str]) -> None:
 def loaded(name: str, words: list[str]) -> typer.Typer | Callable[..., None]:
     """A verb with all that may follow it, but for what is loaded alone and was not asked for;
     or the one function of a verb that nothing follows."""
-    module = importlib.import_module(COMMANDS[name][0])
+    module = load(COMMANDS[name][0])
     if not hasattr(module, "app"):
         command: Callable[..., None] = module.command
         return command
@@ -117,7 +117,7 @@ def loaded(name: str, words: list[str]) -> typer.Typer | Callable[..., None]:
     siblings = {command.name for command in verb.registered_commands} | groups
     for (parent, word), alone in SUBCOMMANDS.items():
         if parent == name and (word in words or siblings.isdisjoint(words)):
-            importlib.import_module(alone)
+            load(alone)
     return verb
 
 

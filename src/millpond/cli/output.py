@@ -1,6 +1,5 @@
 """How results are shown: tables on a terminal, plain columns in a pipe, JSON when asked."""
 
-import importlib
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any
 import msgspec
 
 from millpond.model.names import printable
+from millpond.system.loading import load
 
 _GAP = "  "
 # What JSON itself lets stand: C1 controls, and what turns lines round.
@@ -36,7 +36,7 @@ def details(pairs: Sequence[tuple[str, str]]) -> None:
 
 def _terminal() -> Any:
     """By name, like the verbs: in a pipe it is not loaded."""
-    return importlib.import_module("millpond.cli.terminal")
+    return load("millpond.cli.terminal")
 
 
 def as_json(value: object) -> str:

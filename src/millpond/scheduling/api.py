@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
-import stevedore
 import tenacity
 
 from millpond.errors import (
@@ -23,6 +22,7 @@ from millpond.errors import (
     StillAllocated,
 )
 from millpond.model.cloud import CloudAccess
+from millpond.system.loading import load
 
 _log = logging.getLogger(__name__)
 
@@ -34,9 +34,6 @@ OLDEST: Version = (1, 36)
 NEWEST: Version = (1, 39)
 """The last that Millpond was written for."""
 WITH_CONSUMER_TYPES: Version = (1, 38)
-WITH_ANY_TRAIT: Version = (1, 39)
-
-_DOORS = "millpond.placements"
 
 WRITING = "writing"
 """The lock that a door holds around every request that changes something."""
@@ -79,13 +76,11 @@ class LazyDoor:
     @cached_property
     def _door(self) -> Door:
         access, directory = self._access, self._directory
-        manager: Any = stevedore.DriverManager(
-            _DOORS,
-            "external" if access else "embedded",
-            invoke_on_load=True,
-            invoke_args=(access, directory) if access else (directory,),
+        door: Door = (
+            load("millpond.scheduling.external:ExternalPlacement")(access, directory)
+            if access
+            else load("millpond.scheduling.embedded:EmbeddedPlacement")(directory)
         )
-        door: Door = manager.driver
         return door
 
 

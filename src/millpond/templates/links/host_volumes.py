@@ -1,7 +1,6 @@
 """Volumes that the host itself has to reach: devices and files, each under a name in the base
 pool that stays the same when the device's does not (B42)."""
 
-import importlib
 import os
 import stat
 import sys
@@ -15,6 +14,7 @@ from millpond.errors import VolumeNotConnected
 from millpond.model.cloud import LinkAccess
 from millpond.model.layer import FileSource
 from millpond.system import acl, files
+from millpond.system.loading import load
 from millpond.system.process import run
 
 
@@ -99,9 +99,9 @@ class HostVolumes:
         if ours:
             sys.modules.setdefault("eventlet", None)  # type: ignore[arg-type]
         try:
-            module = importlib.import_module("millpond.system.brick")
+            brick = load("millpond.system.brick:Brick")
         except ModuleNotFoundError:
             return None
         locks = self._access.state / "os-brick" if ours else None
-        made: Connector = module.Brick(self._mounts, locks)
+        made: Connector = brick(self._mounts, locks)
         return made
