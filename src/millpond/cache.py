@@ -28,7 +28,7 @@ from millpond.model.layer import CephAccess, Layer
 from millpond.model.names import ImageId, split_volume_name, template_name
 from millpond.model.template import Template
 from millpond.model.volume import Volume
-from millpond.records.journal import Watch
+from millpond.records.journal import Watch, nothing
 from millpond.records.records import Records
 from millpond.system.iscsi import initiator_name
 from millpond.templates.belonging import claim
@@ -38,7 +38,6 @@ from millpond.templates.handler import (
     BaseTemplateImagehandler,
     HandlerContext,
     LinkPreview,
-    adopt_nothing,
 )
 from millpond.templates.leases import UsageLeases
 from millpond.templates.local import LocalTemplates
@@ -107,7 +106,7 @@ class Cache:
             watch=self.watch,
             note_use=self.leases.note,
             make_room=self._make_room,
-            adopt_image=self.bases.adopt_image if self.bases else adopt_nothing,
+            adopt_image=self.bases.adopt_image if self.bases else nothing,
             links=self._link_access(),
         )
 
@@ -120,7 +119,7 @@ class Cache:
             self.watch,
             self.leases.note,
             self._make_room,
-            self.bases.adopt_swap if self.bases else adopt_nothing,
+            self.bases.adopt_swap if self.bases else nothing,
         )
 
     @cached_property

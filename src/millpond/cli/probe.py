@@ -3,7 +3,6 @@
 import os
 import shutil
 import tempfile
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from millpond.model.sizes import MiB
 from millpond.servers.domain_xml import domain_xml
 from millpond.system import libvirtd
 from millpond.system.libvirtd import Libvirtd
+from millpond.system.waiting import wait_until
 from millpond.xml.domain import DomainXml
 
 GUEST = Path("~/.cache/millpond/guests/linux.raw")
@@ -31,7 +31,6 @@ PATIENCE: Mapping[VirtType, float] = {VirtType.KVM: 20, VirtType.QEMU: 120}
 """Seconds. The guest speaks within two under a KVM that works, within six under emulation."""
 
 _MARKER = b"MARKER:"
-_POLL = 0.1
 # Not /tmp, which a service may have to itself: libvirtd must see it, too.
 _DIRECTORY = Path("/var/tmp")
 _WALKABLE = 0o711
@@ -92,7 +91,7 @@ def _speaks(host: Libvirtd, guest: Path, type_: VirtType, patience: float) -> bo
         shutil.copyfile(guest, disk)
         log.touch()  # ours, so that we may read what virtlogd appends to it
         with _running(host, _machine(type_, disk, log)):
-            return _is_said(log, patience)
+            return wait_until(lambda: _MARKER in log.read_bytes(), patience)
 
 
 def _machine(type_: VirtType, disk: Path, log: Path) -> DomainXml:
@@ -129,12 +128,3 @@ def _running(host: Libvirtd, xml: DomainXml) -> Iterator[None]:
         finally:
             if domain := libvirtd.find_domain(connection, xml.uuid):
                 domain.destroy()
-
-
-def _is_said(log: Path, patience: float) -> bool:
-    end = time.monotonic() + patience
-    while _MARKER not in log.read_bytes():
-        if time.monotonic() > end:
-            return False
-        time.sleep(_POLL)
-    return True

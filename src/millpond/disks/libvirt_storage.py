@@ -22,6 +22,7 @@ from millpond.model.server import Disk
 from millpond.model.sizes import enough_for, format_size
 from millpond.model.template import Template
 from millpond.model.volume import Backing, Volume, VolumeSpec
+from millpond.records.journal import nothing
 from millpond.system import files, qemu_img
 from millpond.system.files import Progress, silent
 from millpond.system.qemu_img import Told
@@ -30,10 +31,6 @@ LOG = logging.getLogger(__name__)
 
 FindLinked = Callable[[str], Layer | None]
 """Where the bytes of the template of this name are, if it is a link; None of one in the pool."""
-
-
-def unlinked(_template: str) -> None:
-    """All templates are in the base pool."""
 
 
 class LibvirtStorage:
@@ -45,7 +42,7 @@ class LibvirtStorage:
         pools: PoolsOf,
         *,
         pool: str = "",
-        linked: FindLinked = unlinked,
+        linked: FindLinked = nothing,
     ) -> None:
         self._backend = backend
         self._pools = pools

@@ -1,6 +1,5 @@
 """The domains of one host: libvirt's calls, and nothing of what a server is."""
 
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from millpond.errors import Conflict, GuestHoldsOn, LibvirtFailed
 from millpond.model.names import ServerId
 from millpond.system import libvirtd
 from millpond.system.libvirtd import ConsoleStream, Libvirtd
+from millpond.system.waiting import wait_until
 from millpond.xml.chains import ChainsXml
 from millpond.xml.domain import NAMESPACE, BareRecordXml, DiskXml, DomainXml, RecordXml
 from millpond.xml.element import Element
@@ -171,13 +171,12 @@ class Domains:
                 self._wait_until_gone(id, disk.target)
 
     def _wait_until_gone(self, id: ServerId, target: str) -> None:
-        end = time.monotonic() + DETACH_PATIENCE
-        while time.monotonic() < end:
-            with self._get(id, f"looking for {target}") as domain:
-                if target not in _targets(domain):
-                    return
-            time.sleep(0.1)
-        raise GuestHoldsOn(target, DETACH_PATIENCE)
+        if not wait_until(lambda: not self._has(id, target), DETACH_PATIENCE):
+            raise GuestHoldsOn(target, DETACH_PATIENCE)
+
+    def _has(self, id: ServerId, target: str) -> bool:
+        with self._get(id, f"looking for {target}") as domain:
+            return target in _targets(domain)
 
     def resize_disk(self, id: ServerId, target: str, size: int) -> None:
         """While it runs. libvirt would also shrink it, silently (trap 15): callers never ask."""

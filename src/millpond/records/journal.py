@@ -55,8 +55,9 @@ class Verb(Generic[S]):
         return self.resumes or self.arrived(state, step)
 
 
-def nothing(_state: object) -> None:
-    """As an undo: there is nothing to undo. As an end: nothing is left."""
+def nothing(*_what: object) -> None:
+    """As an undo: there is nothing to undo. As an end: nothing is left. As a callback: nobody
+    wants to know."""
 
 
 def deed(act: Callable[[S], object]) -> Callable[[S], S]:

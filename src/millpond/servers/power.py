@@ -1,7 +1,6 @@
 """Start, stop and reboot a server."""
 
 import logging
-import time
 from functools import partial
 
 from millpond.libvirt.domains import ON
@@ -11,12 +10,12 @@ from millpond.records.journal import Step, Verb, deed, nothing
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import disks, steps
 from millpond.servers.host import Host
+from millpond.system.waiting import wait_until
 
 LOG = logging.getLogger(__name__)
 
 REMOVAL = "disk remove"
 """A server may be stopped in the middle of it: then its guest holds no disk any more."""
-_POLL = 0.1
 
 
 def start(host: Host, server: Server) -> None:
@@ -89,16 +88,7 @@ def _stop(host: Host, patience: float, server: Server) -> bool:
         return True
     if state == "running" and patience > 0:
         host.domains.shutdown(server.id)
-        if _went_off(host, server, patience):
+        if wait_until(lambda: host.domains.state(server.id) not in ON, patience):
             return True
     host.domains.power_off(server.id)
-    return False
-
-
-def _went_off(host: Host, server: Server, patience: float) -> bool:
-    end = time.monotonic() + patience
-    while time.monotonic() < end:
-        if host.domains.state(server.id) not in ON:
-            return True
-        time.sleep(_POLL)
     return False

@@ -38,10 +38,10 @@ from millpond.records.records import without_operation
 from millpond.servers import steps
 from millpond.servers.host import Host
 from millpond.system import files
+from millpond.system.waiting import POLL
 from millpond.xml.domain import BackingStoreXml, DiskXml, DomainXml, SourceXml
 
 ROOT = "disk"
-_POLL = 0.1
 _STALLED = 60
 """Seconds in which what is to be written back has not become less: the guest writes as fast."""
 
@@ -292,7 +292,7 @@ class _Waiting:
             self._least, self._since = remaining, now
         elif now - self._since > self._stalled:
             raise GuestWritesFaster(target, self._stalled)
-        time.sleep(_POLL)
+        time.sleep(POLL)
 
 
 def _delete(pool: Pool, volume: str) -> None:

@@ -22,6 +22,7 @@ from millpond.errors import (
     MillpondError,
     TooOld,
 )
+from millpond.system.waiting import POLL
 
 LOG = logging.getLogger(__name__)
 
@@ -121,7 +122,6 @@ _LOCAL_ADVICE = (
     ("did not answer", "restart libvirtd ('systemctl restart libvirtd'); servers go on meanwhile"),
 )
 
-_POLL = 0.1
 
 _ASK_AFTER = 1.0
 """Seconds without a call after which a connection is asked whether it still answers."""
@@ -300,7 +300,7 @@ def start_pool(pool: Any) -> None:
         except libvirt.libvirtError as error:
             if "starting up" not in str(error) and not pool.isActive():
                 raise
-            time.sleep(_POLL)
+            time.sleep(POLL)
 
 
 def find_domain(connection: Connection, uuid: str) -> Any | None:

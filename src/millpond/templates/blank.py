@@ -9,11 +9,11 @@ from millpond.errors import DamagedRecord
 from millpond.model.names import blank_template_name
 from millpond.model.server import Content
 from millpond.model.template import Prepared, Template
-from millpond.records.journal import Step, Watch, unwatched
+from millpond.records.journal import Step, Watch, nothing, unwatched
 from millpond.system import mkfs
 from millpond.system.files import Progress, silent
-from millpond.templates.handler import NoteUse, adopt_nothing, unnoted
-from millpond.templates.publication import MakeRoom, Publication, Users, unbounded
+from millpond.templates.handler import NoteUse
+from millpond.templates.publication import MakeRoom, Publication, Users
 from millpond.templates.store import TemplateStore, new_record
 
 LOG = logging.getLogger(__name__)
@@ -55,9 +55,9 @@ class BlankTemplates:
         filesystem: str,
         users: Users,
         watch: Watch = unwatched,
-        note_use: NoteUse = unnoted,
-        make_room: MakeRoom = unbounded,
-        adopt_swap: Callable[[Template], Template | None] = adopt_nothing,
+        note_use: NoteUse = nothing,
+        make_room: MakeRoom = nothing,
+        adopt_swap: Callable[[Template], Template | None] = nothing,
     ) -> None:
         self._store = store
         self._adopt_swap = adopt_swap

@@ -14,9 +14,9 @@ from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId, template_name
 from millpond.model.template import Template
-from millpond.records.journal import Watch, unwatched
+from millpond.records.journal import Watch, nothing, unwatched
 from millpond.system.files import Progress, silent
-from millpond.templates.publication import MakeRoom, Users, unbounded
+from millpond.templates.publication import MakeRoom, Users
 from millpond.templates.store import TemplateStore
 
 LOG = logging.getLogger(__name__)
@@ -31,14 +31,6 @@ AdoptImage = Callable[[Image, DiskFormat, FindFault], Template | None]
 """Take over a file of the cache that somebody else has made of an image, if there is one."""
 
 
-def unnoted(_template: str) -> None:
-    """Nobody keeps account of it."""
-
-
-def adopt_nothing(*_asked: object) -> None:
-    """Nobody else makes files in the cache."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerContext:
     """What a handler works with. One value, so that a plug-in's constructor stays as it is."""
@@ -47,9 +39,9 @@ class HandlerContext:
     images: ImageSource
     users: Users
     watch: Watch = unwatched
-    note_use: NoteUse = unnoted
-    make_room: MakeRoom = unbounded
-    adopt_image: AdoptImage = adopt_nothing
+    note_use: NoteUse = nothing
+    make_room: MakeRoom = nothing
+    adopt_image: AdoptImage = nothing
     links: LinkAccess | None = None
     """By whom a handler links that does."""
 

@@ -84,13 +84,9 @@ MakeRoom = Callable[[int], None]
 """Called before so many bytes enter the pool; raises CacheFull where they do not fit."""
 
 
-def unbounded(_needed: int) -> None:
-    """There is always room."""
-
-
 class Publication:
     def __init__(
-        self, store: TemplateStore, users: Users, watch: Watch, make_room: MakeRoom = unbounded
+        self, store: TemplateStore, users: Users, watch: Watch, make_room: MakeRoom = nothing
     ) -> None:
         self._store = store
         self._users = users
