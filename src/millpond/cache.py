@@ -196,7 +196,7 @@ class Cache:
         """Templates of all hosts that share it."""
         if not (access := self._ceph()):
             return []
-        pool = self.pools.named(self.settings.libvirt.pools.rbd)
+        pool = self.pools.for_disk(Backend.RBD)
         pool.refresh()
         others = [each for each in pool.volumes() if not split_volume_name(each.name)]
         return [each for each in others if is_complete(access, each.name)]
@@ -302,7 +302,7 @@ class Cache:
             self.cluster.remove_link_snapshot(template)
 
     def _ceph(self) -> CephAccess | None:
-        wanted = self.pools.plan.all().get(self.settings.libvirt.pools.rbd)
+        wanted = self.pools.plan.by_backend.get(Backend.RBD)
         return wanted.ceph if wanted else None
 
     def _renew(self, template: Template) -> Template:

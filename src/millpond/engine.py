@@ -117,6 +117,7 @@ class Engine:
     @cached_property
     def pool_plan(self) -> PoolPlan:
         pools = self.settings.libvirt.pools
+        own = {Backend.LVM: self._lvm_pool(), Backend.RBD: self._rbd_pool()}
         return PoolPlan(
             base=PoolWanted(name=pools.base_images.name, path=str(pools.base_images.path)),
             disks=PoolWanted(name=pools.disks.name, path=str(pools.disks.path)),
@@ -124,11 +125,8 @@ class Engine:
                 role: PoolWanted(name=pool.name, path=str(pool.path))
                 for role, pool in pools.by_disk_name.items()
             },
-            others=self._pools_of_backends(),
+            by_backend={backend: each for backend, each in own.items() if each},
         )
-
-    def _pools_of_backends(self) -> tuple[PoolWanted, ...]:
-        return tuple(each for each in (self._lvm_pool(), self._rbd_pool()) if each)
 
     def _lvm_pool(self) -> PoolWanted | None:
         group = self.settings.libvirt.volume_group
@@ -200,10 +198,8 @@ class Engine:
 
     @cached_property
     def rbd_storage(self) -> RbdStorage:
-        name = self.settings.libvirt.pools.rbd
         return RbdStorage(
             self.pools,
-            name,
             owner=lambda: self.records.owner,
             locks=self.commons.locks,
             incoming=self._own_directory / "ceph",
@@ -212,14 +208,8 @@ class Engine:
     @cached_property
     def host(self) -> Host:
         """The local host. Its pools are looked at, and made where they are missing."""
-        own_pools = {Backend.LVM: self.settings.libvirt.pools.lvm}
         backends: dict[Backend, ImageBackend] = {
-            each: LibvirtStorage(
-                each,
-                self.pools,
-                pool=own_pools.get(each, ""),
-                linked=self.cache.linked,
-            )
+            each: LibvirtStorage(each, self.pools, linked=self.cache.linked)
             for each in (Backend.RAW, Backend.QCOW2, Backend.PLOOP, Backend.LVM)
         }
         backends[Backend.RBD] = self.rbd_storage
@@ -269,22 +259,9 @@ class Engine:
         is_vz = found == "vz" or self.settings.libvirt.virt_type is VirtTypeOption.PARALLELS
         return "parallels" if is_vz else found
 
-    def pool_of(self, backend: Backend, role: str) -> str:
-        """In which pool new disks of a backend come to be."""
-        libvirt = self.settings.libvirt
-        own = {Backend.LVM: libvirt.pools.lvm, Backend.RBD: libvirt.pools.rbd}
-        return own.get(backend) or self.pool_plan.for_role(role).name
-
     def pools_of_disks(self) -> set[str]:
         """All that new disks may come to."""
-        backends = self.settings.libvirt.selection.backends()
-        own = {Backend.LVM: self._lvm_pool(), Backend.RBD: self._rbd_pool()}
-        names = {pool.name for each in backends if (pool := own.get(each))}
-        if backends - set(own):
-            names |= {pool.name for pool in self.pool_plan.directories()} - {
-                self.pool_plan.base.name
-            }
-        return names
+        return self.pool_plan.of_disks(self.settings.libvirt.selection.backends())
 
     def disk_space(self) -> PoolUsage:
         return space.space(self.pools, self.pools_of_disks())
@@ -319,16 +296,10 @@ class Engine:
 
     def _pools_of_nova(self, open_pool: Callable[[str], Pool]) -> Mapping[Backend, Pool]:
         """Those in which Nova's disks bear the names that ours do (B25)."""
-        libvirt = self.settings.libvirt
-        names = {
-            Backend.LVM: libvirt.pools.lvm if libvirt.volume_group else "",
-            Backend.RBD: libvirt.pools.rbd if libvirt.rbd else "",
-        }
         found: dict[Backend, Pool] = {}
-        for backend, name in names.items():
+        for backend, pool in self.pool_plan.by_backend.items():
             with suppress(PoolNotFound):
-                if name:
-                    found[backend] = open_pool(name)
+                found[backend] = open_pool(pool.name)
         return found
 
     def volume_owners(self, pool: LibvirtPool) -> Mapping[str, str]:

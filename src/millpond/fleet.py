@@ -230,17 +230,19 @@ class _SchedulableEngine:
         return self._engine.pools.named(name)
 
     def pools_by_image_type(self, hypervisor: str) -> Mapping[ImageFormat, str]:
-        choose, pool_of = self._engine.settings.libvirt.selection.choose, self._engine.pool_of
-        return {
-            each: pool_of(choose(each).backend, "disk")
+        selection, plan = self._engine.settings.libvirt.selection, self._engine.pool_plan
+        pools = {
+            each: plan.for_disk(selection.choose(each).backend)
             if each in SOURCES
-            else pool_of(Backend.RAW, "kernel")
+            else plan.for_disk(Backend.RAW, "kernel")
             for each in self._engine.image_types_of(hypervisor)
         }
+        return {each: pool.name for each, pool in pools.items()}
 
     def blank_disk_pools(self) -> set[str]:
         backend = self._engine.settings.libvirt.selection.blank_backend()
-        return {self._engine.pool_of(backend, role) for role in ("disk.eph0", "disk.swap")}
+        plan, roles = self._engine.pool_plan, ("disk.eph0", "disk.swap")
+        return {plan.for_disk(backend, role).name for role in roles}
 
 
 def _plan(engine: Engine, request: ServerRequest) -> HostPlan:

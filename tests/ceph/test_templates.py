@@ -145,7 +145,6 @@ def test_what_is_swept_is_this_hosts_alone(template, access, engine, workdir):
         )
     storage = RbdStorage(
         engine.pools,
-        "nova-disks-pool-rbd",
         owner=lambda: "node1",
         locks=engine.commons.locks,
         incoming=workdir / "incoming",

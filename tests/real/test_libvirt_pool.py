@@ -23,7 +23,7 @@ from millpond.errors import (
 from millpond.libvirt.ensure import PoolWanted, ensure_pool, start_pool
 from millpond.libvirt.pool import Pool
 from millpond.libvirt.pools import PoolPlan, Pools
-from millpond.model.formats import DiskFormat
+from millpond.model.formats import Backend, DiskFormat
 from millpond.model.sizes import GiB, MiB
 from millpond.system.libvirtd import Libvirtd
 from millpond.system.locks import Locks
@@ -134,11 +134,8 @@ def test_a_pool_per_type_of_disk(host, locks, workdir):
     eph = PoolWanted(name="eph", path=str(workdir / "eph"))
     plan = PoolPlan(base=base, disks=disks, by_role={"disk.eph*": eph, "disk.*": fast})
     pools = Pools(host, plan, locks)
-    assert [pools.for_role(each).name for each in ("disk", "disk.swap", "disk.eph0")] == [
-        NAME,
-        "fast",
-        "eph",
-    ]
+    roles = ("disk", "disk.swap", "disk.eph0")
+    assert [pools.for_disk(Backend.QCOW2, each).name for each in roles] == [NAME, "fast", "eph"]
     with pytest.raises(PoolNotFound, match="'gone'"):
         pools.named("gone")
 

@@ -12,7 +12,7 @@ import pytest
 
 from millpond.errors import ConnectionLost, HostUnreachable, NoSpace
 from millpond.model.flavor import Flavor
-from millpond.model.formats import DiskFormat
+from millpond.model.formats import Backend, DiskFormat
 from millpond.model.sizes import MiB
 from millpond.model.volume import VolumeSpec
 from millpond.records.journal import Moment
@@ -254,7 +254,7 @@ def test_a_guest_that_writes_a_header_gets_no_file_of_the_host(far, raw, micro_g
     far.ok("server", "stop", "web", "--force")
     disk = far.directory / "disk"
     disk.write_bytes(two_faced(micro_guest, f"{far.place}/secret"))
-    pool = far.engine().pools.for_role("disk")
+    pool = far.engine().pools.for_disk(Backend.RAW)
     pool.send(made.disks[0].volume, disk)
     pool.refresh()
     assert pool.get(made.disks[0].volume).reported_format == "qcow2"
@@ -327,7 +327,7 @@ def test_doctor_says_what_it_did_not_look_at_and_why(far, qcow2):
 def test_strays_are_seen_there(far, qcow2):
     create(far, "web", qcow2)
     engine = far.engine()
-    for pool in (engine.pools.base, engine.pools.for_role("disk")):
+    for pool in (engine.pools.base, engine.pools.for_disk(Backend.RAW)):
         pool.create(empty("stray"))
     found = [each["what"] for each in far.json("doctor") if each["check"] == "volumes"]
     assert len([each for each in found if "stray" in each]) == 2

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from millpond.errors import NeedsHostFiles
+from millpond.model.formats import Backend
 from millpond.model.sizes import MiB
 from tests.real.test_remote_hosts import add, create
 from tests.support.two_faced import two_faced
@@ -84,7 +85,7 @@ def snapshot_off(far):
 
 def grow_a_disk_that_is_mistaken(far):
     far.ok("server", "stop", "raw", "--force")
-    pool = far.engine().pools.for_role("disk")
+    pool = far.engine().pools.for_disk(Backend.RAW)
     pool.send(far.server("raw").disks[0].volume, far.directory / "two-faced")
     pool.refresh()
     return refused("server", "disk", "grow", "raw", "disk", "--size", "8M")(far)

@@ -327,7 +327,7 @@ class Pools:
     def __init__(self, base: Pool, disks: Pool) -> None:
         self.base, self._disks = base, disks
 
-    def for_role(self, _role: str) -> Pool:
+    def for_disk(self, _backend: Backend, _role: str = "disk") -> Pool:
         return self._disks
 
     def named(self, name: str) -> Pool:

@@ -69,7 +69,7 @@ class Millpond:
         """So that the world does not change by making them when a command is refused."""
         engine = self.engine()
         assert engine.records.owner
-        assert engine.pools.for_role("disk") is not engine.pools.base
+        assert engine.pools.for_disk(Backend.RAW) is not engine.pools.base
 
     def run(self, *words: object, seconds: float = 100) -> subprocess.CompletedProcess[str]:
         """The command in a process of its own, as a person would type it into a pipe."""
@@ -115,11 +115,10 @@ class Millpond:
 
 def without_files(engine: Engine) -> Host:
     """The engine's host as if none of its files could be opened here."""
-    own_pools = {Backend.LVM: engine.settings.libvirt.pools.lvm}
     locks = engine.commons.locks
     pools = Pools(engine.libvirtd, engine.pool_plan, locks, probe=lambda _pool: False)
     backends = {
-        each: LibvirtStorage(each, pools, pool=own_pools.get(each, ""))
+        each: LibvirtStorage(each, pools)
         for each in (Backend.RAW, Backend.QCOW2, Backend.PLOOP, Backend.LVM)
     }
     return replace(engine.host, backends=backends)

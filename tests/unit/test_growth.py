@@ -76,7 +76,7 @@ class Pools:
     def __init__(self, pool: MemoryPool) -> None:
         self.base = pool
 
-    def for_role(self, _role: str) -> MemoryPool:
+    def for_disk(self, _backend: Backend, _role: str = "disk") -> MemoryPool:
         return self.base
 
     def named(self, _name: str) -> MemoryPool:

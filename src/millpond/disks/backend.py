@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from millpond.disks.growth import Growth
 from millpond.libvirt.pool import Pool
-from millpond.model.formats import DiskFormat
+from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import Chain, Layer
 from millpond.model.names import ServerId
 from millpond.model.operation import Way
@@ -16,12 +16,12 @@ from millpond.system.files import Progress, silent
 
 
 class PoolsOf(Protocol):
-    """The pools of a host: by the role of a new disk, by the name in an old one's record (B13)."""
+    """The pools of a host: for a new disk, and by the name in an old one's record (B13)."""
 
     @property
     def base(self) -> Pool: ...
 
-    def for_role(self, role: str) -> Pool: ...
+    def for_disk(self, backend: Backend, role: str = "disk") -> Pool: ...
 
     def named(self, name: str) -> Pool: ...
 

@@ -41,20 +41,14 @@ class LibvirtStorage:
         backend: Backend,
         pools: PoolsOf,
         *,
-        pool: str = "",
         linked: FindLinked = nothing,
     ) -> None:
         self._backend = backend
         self._pools = pools
-        self._own_pool = pool
         self._linked = linked
 
     def plan(self, wanted: DiskWanted) -> Disk:
-        pool = (
-            self._pools.named(self._own_pool)
-            if self._own_pool
-            else self._pools.for_role(wanted.role)
-        )
+        pool = self._pools.for_disk(self._backend, wanted.role)
         return Disk(
             role=wanted.role,
             backend=self._backend,

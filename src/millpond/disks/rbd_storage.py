@@ -41,7 +41,6 @@ class RbdStorage(LibvirtStorage):
     def __init__(
         self,
         pools: PoolsOf,
-        pool: str,
         *,
         owner: Callable[[], str],
         locks: Locks,
@@ -50,7 +49,7 @@ class RbdStorage(LibvirtStorage):
         """``owner`` tells this state directory from others that share the pool; ``locks`` are
         those of all its hosts, which may share it, too; a template of a remote host passes through
         ``incoming``."""
-        super().__init__(Backend.RBD, pools, pool=pool)
+        super().__init__(Backend.RBD, pools)
         self._owner = owner
         self._locks = locks
         self._incoming = incoming
@@ -58,7 +57,7 @@ class RbdStorage(LibvirtStorage):
     def remove_template(self, name: str) -> None:
         """Remove a template from the cluster. Clones of other hosts keep it; one that is gone
         already is no error."""
-        pool = self._pools.named(self._own_pool)
+        pool = self._pools.for_disk(Backend.RBD)
         with self._locks.hold(f"rbd-template:{name}"):
             self._sweep(pool, name)
             if aside := self._take_aside(pool, name):
@@ -86,7 +85,7 @@ class RbdStorage(LibvirtStorage):
         return f"{template}.{self._owner()}.{os.urandom(4).hex()}"
 
     def upload_template(self, template: Template) -> None:
-        pool = self._pools.named(self._own_pool)
+        pool = self._pools.for_disk(Backend.RBD)
         if self._in_this_cluster(pool, template) is None:
             with self._locks.hold(f"rbd-template:{template.volume}"):
                 self._ensure_template(pool, template)

@@ -1,7 +1,7 @@
 """The pools of one host by name: made when they are first needed, opened as they are otherwise."""
 
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from millpond.errors import LibvirtFailed, PoolNotFound, PoolOfAnotherType
@@ -9,6 +9,7 @@ from millpond.libvirt.ensure import PoolWanted, ensure_pool
 from millpond.libvirt.libvirt_pool import LibvirtPool
 from millpond.libvirt.locality import LocalityProbe, Probe
 from millpond.libvirt.pool import PoolType
+from millpond.model.formats import Backend
 from millpond.model.layer import CephAccess
 from millpond.model.volume import Clearing
 from millpond.system import libvirtd
@@ -25,8 +26,8 @@ class PoolPlan:
     disks: PoolWanted
     by_role: Mapping[str, PoolWanted] = field(default_factory=dict)
     """By the disk's name, which may end in ``*``; the first that fits keeps it."""
-    others: tuple[PoolWanted, ...] = ()
-    """Of backends that have a pool of their own."""
+    by_backend: Mapping[Backend, PoolWanted] = field(default_factory=dict)
+    """Of those that have a pool of their own, and are configured."""
 
     @property
     def records(self) -> PoolWanted:
@@ -40,23 +41,30 @@ class PoolPlan:
         """Their logs, likewise."""
         return PoolWanted(name=f"{self.disks.name}.consoles", path=f"{self.disks.path}.consoles")
 
-    def for_role(self, role: str) -> PoolWanted:
+    def for_disk(self, backend: Backend, role: str = "disk") -> PoolWanted:
+        """Where a new disk is made: this decides, and this is what is reported."""
+        if backend.has_own_pool:
+            return self.by_backend[backend]
         fitting = (pool for name, pool in self.by_role.items() if fnmatch.fnmatchcase(role, name))
         return next(fitting, self.disks)
+
+    def of_disks(self, backends: Collection[Backend]) -> set[str]:
+        """The names of all pools in which disks of these backends are made, of any role."""
+        own = [self.by_backend[each] for each in backends if each.has_own_pool]
+        shared = [self.disks, *self.by_role.values()] if len(own) < len(backends) else []
+        return {each.name for each in (*own, *shared)}
 
     def keeps(self, pool: PoolWanted) -> str:
         """What the pool is for, in words."""
         roles = [role for role, each in self.by_role.items() if each == pool]
-        others = dict.fromkeys(self.others, "disks")
-        general = {self.base: "templates", self.disks: "disks", **others}
+        own = dict.fromkeys(self.by_backend.values(), "disks")
+        general = {self.base: "templates", self.disks: "disks", **own}
         general |= {self.records: "records of templates", self.consoles: "logs of consoles"}
         return ", ".join([*([general[pool]] if pool in general else []), *roles])
 
     def all(self) -> Mapping[str, PoolWanted]:
-        return {
-            each.name: each
-            for each in (self.base, self.disks, *self.by_role.values(), *self.others)
-        }
+        own = self.by_backend.values()
+        return {each.name: each for each in (self.base, self.disks, *self.by_role.values(), *own)}
 
     def remote(self) -> Mapping[str, PoolWanted]:
         """Those that only a remote host has."""
@@ -97,8 +105,8 @@ class Pools:
     def consoles(self) -> LibvirtPool:
         return self.named(self.plan.consoles.name)
 
-    def for_role(self, role: str) -> LibvirtPool:
-        return self.named(self.plan.for_role(role).name)
+    def for_disk(self, backend: Backend, role: str = "disk") -> LibvirtPool:
+        return self.named(self.plan.for_disk(backend, role).name)
 
     def named(self, name: str) -> LibvirtPool:
         """A pool of the configuration is made if it is missing; a pool that only a record still

@@ -88,8 +88,11 @@ class Backend(StrEnum):
     PLOOP = "ploop"
 
     @property
+    def has_own_pool(self) -> bool:
+        """Its disks are no files, and lie in one pool of their own."""
+        return self in (Backend.LVM, Backend.RBD)
+
+    @property
     def disk_format(self) -> DiskFormat:
         """The format of the disks that this backend writes."""
-        if self in (Backend.LVM, Backend.RBD):
-            return DiskFormat.RAW
-        return DiskFormat(self.value)
+        return DiskFormat.RAW if self.has_own_pool else DiskFormat(self.value)

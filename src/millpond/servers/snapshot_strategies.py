@@ -23,7 +23,7 @@ from millpond.errors import (
 from millpond.libvirt.block_jobs import COPY
 from millpond.libvirt.domains import ON
 from millpond.libvirt.pool import Pool
-from millpond.model.formats import DiskFormat
+from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import FileSource, Layer, VolumeSource
 from millpond.model.names import overlay_name, volume_name
 from millpond.model.operation import (
@@ -75,7 +75,8 @@ def plan_snapshot(host: Host, server: Server) -> SnapshotDetails | None:
     state = host.domains.state(server.id)
     if state not in ON:
         return NotRunningDetails() if storage.extracts_beside(disk) else None
-    pool, volume = host.pools.for_role(ROOT), overlay_name(volume_name(server.id, ROOT))
+    pool = host.pools.for_disk(Backend.QCOW2, ROOT)
+    volume = overlay_name(volume_name(server.id, ROOT))
     if pool.find(volume):  # somebody else's, and not to be removed with what is undone
         raise VolumeExists(pool.name, volume)
     overlay = VolumeSource(pool=pool.name, volume=volume)
