@@ -19,9 +19,9 @@ from millpond.model.names import ImageId, ServerId
 from millpond.model.server import Content, Disk
 from millpond.nova.explaining import MillpondFailed, explained
 from millpond.nova.records import InstanceRecords
-from millpond.servers.domain_xml import LayersXml
 from millpond.servers.single_disks import DiskOrder, SingleDisks
 from millpond.undo import undo_on_failure
+from millpond.xml.layers import LayersXml
 
 CONF = nova.conf.CONF
 

@@ -22,11 +22,11 @@ from millpond.model.server import Content, Disk
 from millpond.model.sizes import format_size, whole_sectors
 from millpond.records.journal import Moment
 from millpond.servers import disks
-from millpond.servers.domain_xml import LayersXml, layers_xml
 from millpond.servers.host import Host
 from millpond.system import files, qemu_img
 from millpond.system.locks import Locks
 from millpond.xml.domain import DiskXml
+from millpond.xml.layers import LayersXml, layers_xml
 
 LOG = logging.getLogger(__name__)
 
