@@ -12,6 +12,8 @@ from millpond.commons import Commons
 from millpond.config import LOCAL, HostSettings, VirtTypeOption
 from millpond.disks import image_types, space
 from millpond.disks.backend import ImageBackend
+from millpond.disks.disks import Disks
+from millpond.disks.imaging import Imaging
 from millpond.disks.libvirt_storage import LibvirtStorage
 from millpond.disks.rbd_storage import RbdStorage
 from millpond.errors import MillpondError, NeedsHostFiles, PoolNotFound
@@ -37,7 +39,6 @@ from millpond.records.of_hosts import RecordsOfHosts
 from millpond.records.records import Records
 from millpond.scheduling.claims import Claims, Unclaimed
 from millpond.servers.host import Host
-from millpond.servers.single_disks import SingleDisks
 from millpond.system import ceph_conf
 from millpond.system.libvirtd import Libvirtd
 from millpond.system.locks import Locks, Slots
@@ -206,36 +207,49 @@ class Engine:
         )
 
     @cached_property
-    def host(self) -> Host:
-        """The local host. Its pools are looked at, and made where they are missing."""
+    def disks(self) -> Disks:
+        """Its pools are looked at, and made where they are missing."""
         backends: dict[Backend, ImageBackend] = {
             each: LibvirtStorage(each, self.pools, linked=self.cache.linked)
             for each in (Backend.RAW, Backend.QCOW2, Backend.PLOOP, Backend.LVM)
         }
         backends[Backend.RBD] = self.rbd_storage
-        return Host(
-            name=self.name,
-            domains=self.domains,
-            block_jobs=BlockJobs(self.libvirtd),
-            records=self.records,
-            claims=self._claims,
+        return Disks(
+            backends=backends,
+            legacy=self.legacy_storage,
+            selection=self.settings.libvirt.selection,
             images=self.images,
             templates=self.cache.templates,
             blanks=self.cache.blanks,
-            pools=self.pools,
             base_pool=self.pool_plan.base.name,
-            selection=self.settings.libvirt.selection,
-            backends=backends,
-            legacy=self.legacy_storage,
+            locks=self._locks,
+            watch=self._watch,
+        )
+
+    @cached_property
+    def imaging(self) -> Imaging:
+        return Imaging(self.disks, self.domains, self._block_jobs, self._watch)
+
+    @cached_property
+    def _block_jobs(self) -> BlockJobs:
+        return BlockJobs(self.libvirtd)
+
+    @cached_property
+    def host(self) -> Host:
+        return Host(
+            name=self.name,
+            domains=self.domains,
+            block_jobs=self._block_jobs,
+            records=self.records,
+            claims=self._claims,
+            images=self.images,
+            disks=self.disks,
+            pools=self.pools,
             choose_virt_type=self._virt_type,
             find_consoles=lambda: self.consoles,
             starts=Slots(self._locks, "start", max(1, (os.cpu_count() or 1) - 1)),
             watch=self._watch,
         )
-
-    @cached_property
-    def single_disks(self) -> SingleDisks:
-        return SingleDisks(self.host, self._locks)
 
     @property
     def image_types(self) -> frozenset[ImageFormat]:

@@ -7,12 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from lxml import etree
 
-from millpond.disks.backend import DiskWanted
+from millpond.disks.backend import DiskRequest, ImageFile
 from millpond.model.formats import DiskFormat
 from millpond.model.names import ServerId, template_name
-from millpond.model.server import Content, TemplateRef
+from millpond.model.server import Content
 from millpond.model.sizes import MiB
-from millpond.servers.single_disks import ImageFile
 from tests.ceph.conftest import rbd_options
 from tests.support.millpond import Millpond, converted
 
@@ -221,16 +220,14 @@ def test_two_hosts_bring_one_template(mapped, ceph, rbd_pool, workdir, libvirtd)
 
 
 def swap_disk(engine):
-    template = engine.host.blanks.fetch(Content.SWAP, 16 * MiB)
-    made_from = TemplateRef(pool=template.pool, volume=template.volume, format=template.format)
-    wanted = DiskWanted(
+    request = DiskRequest(
         server=ServerId(str(uuid.uuid4())),
         role="disk.swap",
-        size=16 * MiB,
         content=Content.SWAP,
-        template=made_from,
+        size=16 * MiB,
     )
-    return engine.rbd_storage.create(engine.rbd_storage.plan(wanted), template)
+    planned = engine.disks.plan(request)
+    return engine.disks.create(planned, engine.disks.fetch_template(planned, None))
 
 
 def test_many_at_once_bring_the_template_once(mapped, ceph, rbd_pool, micro_guest):
@@ -272,6 +269,6 @@ def test_a_disk_by_itself_is_read_as_it_is_now(mapped, micro_guest, workdir):
     (disk,) = engine.commons.server("a").disks
     for name in ("one", "two"):
         image = ImageFile(path=workdir / name, format=DiskFormat.RAW)
-        engine.single_disks.extract(disk, image)
+        engine.imaging.extract(disk, image)
         assert (workdir / name).read_bytes() == micro_guest.path.read_bytes()
     mapped.ok("server", "delete", "a")

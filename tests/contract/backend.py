@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
-from millpond.disks.backend import DiskWanted, FreezesItself, ImageBackend
+from millpond.disks.backend import DiskRequest, FreezesItself, ImageBackend, ImageFile
 from millpond.engine import Engine
 from millpond.errors import DiskTooSmall, MillpondError, Unsupported
 from millpond.fleet import Fleet
@@ -49,16 +49,12 @@ class Bench:
 
     def planned(self, size: int, *, blank: bool = False) -> Disk:
         template = None if blank else self.template
-        wanted = DiskWanted(
-            server=SERVER,
-            role="disk",
-            size=size,
-            target="vda",
-            content=Content.DATA if blank else Content.IMAGE,
-            template=template
-            and TemplateRef(pool=template.pool, volume=template.volume, format=template.format),
+        reference = template and TemplateRef(
+            pool=template.pool, volume=template.volume, format=template.format
         )
-        return self.backend.plan(wanted)
+        content = Content.DATA if blank else Content.IMAGE
+        request = DiskRequest(server=SERVER, role="disk", content=content, size=size, target="vda")
+        return self.backend.plan(request, reference)
 
     def made(self, size: int, *, blank: bool = False) -> Disk:
         planned = self.planned(size, blank=blank)
@@ -70,7 +66,7 @@ class Bench:
         path.unlink(missing_ok=True)
         if isinstance(self.backend, FreezesItself):
             self.backend.freeze(disk)
-        self.backend.extract(disk, path, DiskFormat.RAW, compress=False)
+        self.backend.extract(disk, ImageFile(path=path, format=DiskFormat.RAW))
         if isinstance(self.backend, FreezesItself):
             self.backend.thaw(disk)
         return path.read_bytes()
@@ -99,7 +95,7 @@ class BackendContract:
     @pytest.fixture
     def bench(self, configured, micro_guest) -> Bench:
         engine = configured.engine()
-        found = engine.host.backends[self.backend]
+        found = engine.disks.backends[self.backend]
         return Bench(configured, engine, found, micro_guest)
 
     def test_a_disk_holds_what_its_template_holds_and_zeros(self, bench):

@@ -162,7 +162,7 @@ def test_a_single_disk_grows_after_an_attempt_that_was_interrupted(mapped, volum
     with open(left, "wb") as device:
         device.write(b"SECRET!!" * (4 * EXTENT // 8))
     engine.pools.named(disk.pool).refresh()
-    disks = engine.single_disks
+    disks = engine.disks
     assert disks.grow(disk, 4 * EXTENT).size == 4 * EXTENT
     assert disks.grow(disk, 4 * EXTENT).size == 4 * EXTENT  # its record was not written yet
     assert volume_group.volumes() == {disk.volume: 4 * EXTENT}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from millpond.disks.backend import ImageFile
 from millpond.images.intake import Intake
 from millpond.model.formats import DiskFormat
 from millpond.model.sizes import MiB
@@ -80,7 +81,7 @@ def test_no_base_that_anything_uses_is_ever_removed(millpond, contents, workdir,
 def assert_holds(engine, server, content, target):
     """What the whole chain of its root disk shows, every layer stated from the record."""
     disk = server.disks[0]
-    engine.host.storage_of(disk).extract(disk, target, DiskFormat.RAW, compress=False)
+    engine.disks.extract(disk, ImageFile(path=target, format=DiskFormat.RAW))
     assert target.read_bytes() == content
     target.unlink()
 

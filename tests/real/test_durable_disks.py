@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.disks.backend import DiskWanted
+from millpond.disks.backend import DiskRequest
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import FileSource
 from millpond.model.names import ImageId, ServerId
@@ -46,18 +46,14 @@ def make_disk(
     millpond: Millpond, place: Path, backend: Backend, template: Template | None
 ) -> Disk:
     millpond.configure(default=f"instances_path = {place}")
-    storage = millpond.engine().host.backends[backend]
+    storage = millpond.engine().disks.backends[backend]
     reference = template and TemplateRef(
         pool=template.pool, volume=template.volume, format=template.format
     )
-    wanted = DiskWanted(
-        server=SERVER,
-        role="disk",
-        size=16 * MiB,
-        content=Content.IMAGE if template else Content.DATA,
-        template=reference,
-    )
-    return storage.create(replace(storage.plan(wanted), overlay=False), template)
+    content = Content.IMAGE if template else Content.DATA
+    request = DiskRequest(server=SERVER, role="disk", content=content, size=16 * MiB)
+    planned = storage.plan(request, reference)
+    return storage.create(replace(planned, overlay=False), template)
 
 
 def linked(path: Path, size: int) -> Template:
@@ -86,7 +82,7 @@ def test_a_disk_that_qemu_img_filled_is_synced_when_it_is_made(millpond, place, 
 
 def test_what_libvirt_uploaded_is_synced_when_it_is_made(millpond, place):
     disk = make_disk(millpond, place, Backend.RAW, None)
-    millpond.engine().host.backends[Backend.RAW].fill(disk, b"x" * MiB)
+    millpond.engine().disks.backends[Backend.RAW].fill(disk, b"x" * MiB)
     assert unsynced(place / "disks" / disk.volume) == 0
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 from lxml import etree
 
+from millpond.disks.backend import ImageFile
 from millpond.model.formats import DiskFormat
 from millpond.model.names import template_name
 from millpond.records.journal import Moment
@@ -96,7 +97,7 @@ def test_what_lies_behind_the_image_on_the_device_is_not_seen(host, device, work
     engine = host.millpond.engine()
     (disk,) = engine.commons.server("a").disks
     target = workdir / "shown"
-    engine.host.storage_of(disk).extract(disk, target, DiskFormat.RAW, compress=False)
+    engine.disks.extract(disk, ImageFile(path=target, format=DiskFormat.RAW))
     assert (target.stat().st_size, SECRET in target.read_bytes()) == (4 * MiB, False)
 
 
@@ -128,7 +129,7 @@ def test_what_is_written_behind_a_link_later_is_bytes_and_names_no_file(
         engine = millpond.engine()
         (disk,) = engine.commons.server("a").disks
         target = workdir / "shown"
-        engine.host.storage_of(disk).extract(disk, target, DiskFormat.RAW, compress=False)
+        engine.disks.extract(disk, ImageFile(path=target, format=DiskFormat.RAW))
         shown = target.read_bytes()
         if format == "raw":
             assert shown.startswith(hostile.read_bytes()[:512])

@@ -7,7 +7,6 @@ import subprocess
 import pytest
 
 from millpond.model.sizes import MiB
-from millpond.servers import disks
 from millpond.servers.domain_xml import disk_xml
 from tests.support.ticking import wait_for_ticks
 from tests.support.two_faced import two_faced
@@ -53,7 +52,7 @@ class Attack:
         """As they run and as they are defined: what the record says, to the last empty layer."""
         engine = self.millpond.engine()
         for server in engine.records.all():
-            chains = disks.chains(engine.host, server)
+            chains = {each.role: engine.disks.chain(each) for each in server.disks}
             recorded = [disk_xml(server, each, chains[each.role]) for each in server.disks]
             for defined in (False, True):
                 found = engine.domains.description(server.id, defined=defined)

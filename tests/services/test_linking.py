@@ -15,6 +15,7 @@ import pytest
 from lxml import etree
 from openstack.exceptions import ConflictException
 
+from millpond.disks.backend import ImageFile
 from millpond.model.formats import DiskFormat
 from millpond.model.template import Link
 from millpond.records.journal import Moment
@@ -304,7 +305,7 @@ def shown(cloud: Cloud, name: str, workdir: Path) -> bytes:
     engine = cloud.millpond.engine()
     (disk,) = engine.commons.server(name).disks
     target = workdir / "shown"
-    engine.host.storage_of(disk).extract(disk, target, DiskFormat.RAW, compress=False)
+    engine.disks.extract(disk, ImageFile(path=target, format=DiskFormat.RAW))
     return target.read_bytes()
 
 

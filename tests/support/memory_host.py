@@ -11,7 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from millpond.disks.disks import Disks
 from millpond.disks.libvirt_storage import LibvirtStorage
+from millpond.disks.selection import ImagesType, Selection
 from millpond.errors import GuestHoldsOn, LibvirtFailed, NoSpace
 from millpond.libvirt.domains import MarkedDomain
 from millpond.libvirt.memory_pool import MemoryPool
@@ -27,6 +29,7 @@ from millpond.records.files import FileRecords
 from millpond.servers.host import Host
 from millpond.system.locks import Locks
 from millpond.xml.domain import BackingStoreXml, DiskXml, DomainXml, RecordXml, SourceXml
+from tests.support.few_disks import disks_of
 
 IMAGE = Image(
     id=ImageId("c9a3b0de-6a54-4d1e-8d9e-1f2a3b4c5d6e"),
@@ -393,30 +396,31 @@ class World:
         self.moments("step")
 
     def _host(self) -> Host:
-        storage = LibvirtStorage(self.backend, self.pools)
-        choice = SimpleNamespace(backend=self.backend, reason="", template_format=DiskFormat.RAW)
         fields: dict[str, Any] = {
             "name": "local",
             "domains": self.domains,
             "block_jobs": BlockJobs(self),
             "records": self.records,
             "claims": self.claims,
-            "images": SimpleNamespace(describe=lambda _id: IMAGE),
-            "templates": SimpleNamespace(fetch_image=self._fetch),
-            "blanks": None,
+            "images": None,
+            "disks": self._disks(),
             "pools": self.pools,
-            "base_pool": "base",
-            "selection": SimpleNamespace(
-                choose=lambda _format: choice, blank_backend=lambda: self.backend
-            ),
-            "backends": {self.backend: storage},
-            "legacy": None,
             "choose_virt_type": lambda: VirtType.QEMU,
             "find_consoles": lambda: SimpleNamespace(make=nothing, remove=nothing),
             "starts": SimpleNamespace(hold=nullcontext),
             "watch": self._watch,
         }
         return Host(**fields)
+
+    def _disks(self) -> Disks:
+        storage = LibvirtStorage(self.backend, self.pools)
+        return disks_of(
+            {self.backend: storage},
+            selection=Selection(images_type=ImagesType(self.backend)),
+            images=SimpleNamespace(describe=lambda _id: IMAGE),
+            templates=SimpleNamespace(fetch_image=self._fetch),
+            base_pool="base",
+        )
 
     def _fetch(self, image: Image, format: DiskFormat, _progress: object) -> Template:
         self.moments("call")

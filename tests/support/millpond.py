@@ -121,7 +121,7 @@ def without_files(engine: Engine) -> Host:
         each: LibvirtStorage(each, pools)
         for each in (Backend.RAW, Backend.QCOW2, Backend.PLOOP, Backend.LVM)
     }
-    return replace(engine.host, backends=backends)
+    return replace(engine.host, disks=replace(engine.disks, backends=backends))
 
 
 def converted(guest: MicroGuest, format: str, directory: Path, *options: str) -> Path:

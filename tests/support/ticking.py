@@ -8,6 +8,7 @@ from pathlib import Path
 import libvirt
 from lxml import etree
 
+from millpond.disks.backend import ImageFile
 from millpond.model.formats import DiskFormat
 from tests.support.millpond import Millpond
 from tests.support.waiting import wait_for
@@ -40,7 +41,7 @@ def tick_on_disk(millpond: Millpond, name: str) -> int:
     """Of a server that is off."""
     engine, path = millpond.engine(), millpond.directory / "off.qcow2"
     disk = engine.commons.server(name).disks[0]
-    engine.host.backend(disk.backend).extract(disk, path, DiskFormat.QCOW2, compress=False)
+    engine.disks.extract(disk, ImageFile(path=path, format=DiskFormat.QCOW2))
     return tick_in(path)
 
 

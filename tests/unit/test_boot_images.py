@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from millpond.disks.explain import Prospects, explain
 from millpond.disks.selection import Selection
 from millpond.errors import BadOption, ImageInUse, ImageNotFound, Unsupported
 from millpond.images.boot_images import find_boot_images
@@ -15,7 +16,6 @@ from millpond.images.source import booted_with
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import template_name
-from millpond.servers.explain import Prospects, explain
 from millpond.templates.handler import LinkPreview
 from tests.support.image_files import raw_file
 

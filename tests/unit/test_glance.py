@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from millpond.disks.disks import root_size
 from millpond.errors import (
     FetchFailed,
     FetchForbidden,
@@ -22,12 +23,10 @@ from millpond.images.glance import Glance
 from millpond.images.receive import receive
 from millpond.images.source import Upload
 from millpond.model.cloud import CloudAccess
-from millpond.model.flavor import Flavor
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId
 from millpond.model.transfer import Patience
-from millpond.servers.disks import root_size
 from millpond.system.files import silent
 from millpond.templates.downloading import refuse_larger_disk
 from tests.support.glance_pages import (
@@ -358,9 +357,9 @@ def test_the_footer_tells_the_size_of_a_fixed_vhd(
     found = receive(source.open(image), tmp_path / "part", image.format, image.name)
     assert found.virtual_size == size
     with pytest.raises(ImageRefused, match="known only when all of it has been read") as raised:
-        root_size(image, Flavor())
+        root_size(image, 0)
     assert raised.value.advice == "state the size of the server's disk"
-    assert root_size(image, Flavor(disk=64 * MiB)) == 64 * MiB
+    assert root_size(image, 64 * MiB) == 64 * MiB
 
 
 def test_what_the_header_names_is_refused_before_it_is_fetched(

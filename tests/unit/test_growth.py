@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from millpond.disks.disks import Disks
 from millpond.disks.growth import GROWTHS, Growth
 from millpond.disks.libvirt_storage import LibvirtStorage
 from millpond.errors import LibvirtFailed, NoSpace
@@ -23,8 +24,8 @@ from millpond.records.journal import unwatched
 from millpond.scheduling.claims import Unclaimed
 from millpond.servers import grow
 from millpond.servers.recover import recover
-from millpond.servers.single_disks import SingleDisks
 from millpond.system.locks import Locks
+from tests.support.few_disks import disks_of
 from tests.unit.samples import server
 
 DISK = Disk(
@@ -155,13 +156,16 @@ class Off:
         """Nobody reads it here."""
 
 
+def disks_in(pool: PoolThatDies) -> Disks:
+    return disks_of({Backend.LVM: LibvirtStorage(Backend.LVM, Pools(pool))})
+
+
 def host_of(pool: PoolThatDies, records: FileRecords) -> Any:
-    backend = LibvirtStorage(Backend.LVM, Pools(pool))
     return SimpleNamespace(
         domains=Off(),
         records=records,
         claims=Unclaimed(),
-        storage_of=lambda _disk: backend,
+        disks=disks_in(pool),
         watch=unwatched,
     )
 
@@ -189,13 +193,10 @@ def test_a_failure_anywhere_is_undone_or_goes_on_and_loses_nothing(
 
 @pytest.mark.parametrize("first", range(1, 12))
 @pytest.mark.parametrize("second", range(12))
-def test_a_single_disk_grows_however_often_it_was_interrupted(
-    tmp_path: Path, first: int, second: int
-) -> None:
+def test_a_single_disk_grows_however_often_it_was_interrupted(first: int, second: int) -> None:
     """Its caller has a record of its own and no journal: it calls again."""
-    locks = Locks(tmp_path / "locks")
     pool = pool_with_a_disk(first)
-    disks = SingleDisks(host_of(pool, FileRecords(tmp_path, locks)), locks)
+    disks = disks_in(pool)
     for calls in (first, second):
         pool.calls = calls
         with suppress(Killed):

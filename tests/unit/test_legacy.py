@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millpond.disks.backend import DiskWanted
+from millpond.disks.backend import DiskRequest
 from millpond.errors import DamagedRecord, ToolFailed, Unsupported
 from millpond.legacy import disk_info
 from millpond.legacy.image_files import ImageCache
@@ -362,7 +362,7 @@ def test_new_disks_are_never_made_in_the_legacy_layout(nova, guest, storage):
     nova.flat(guest)
     disk = recorded(nova)
     for attempt in (
-        lambda: storage.plan(DiskWanted(server=nova.id, role="disk", size=MiB)),
+        lambda: storage.plan(DiskRequest(server=nova.id, role="disk", size=MiB), None),
         lambda: storage.create(disk, None),
         lambda: storage.fill(disk, b""),
     ):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from millpond.disks.backend import ImageFile
 from millpond.disks.libvirt_storage import LibvirtStorage
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import FileSource, Layer
@@ -98,7 +99,7 @@ def test_a_frozen_disk_is_read_while_qemu_has_it_open(below, tmp_path):
         while not (tmp_path / "socket").exists():
             time.sleep(0.02)
         storage = LibvirtStorage(below.backend, OnePool(tmp_path))
-        storage.extract(below, tmp_path / "out", DiskFormat.RAW, compress=False)
+        storage.extract(below, ImageFile(path=tmp_path / "out", format=DiskFormat.RAW))
         assert (tmp_path / "out").read_bytes() == b"\1" * MiB
     finally:
         reader.terminate()

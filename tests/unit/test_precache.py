@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from millpond.disks import precache
+from millpond.disks.precache import Wanted
 from millpond.disks.selection import Selection
 from millpond.errors import ImageNotFound
 from millpond.images.boot_images import BootImages
@@ -12,8 +14,6 @@ from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId
 from millpond.model.sizes import MiB
-from millpond.servers import precache
-from millpond.servers.precache import Wanted
 
 
 def image(name, format):

@@ -25,6 +25,7 @@ from millpond.servers.host import Host
 from millpond.servers.snapshot import snapshotting
 from millpond.system.locks import Locks
 from millpond.xml.domain import DiskXml, SourceXml
+from tests.support.few_disks import disks_of
 from tests.unit.samples import server
 
 
@@ -43,6 +44,9 @@ class Pool:
     def thaw(self, disk):
         self.asked.append(f"thaw {disk.role}")
 
+    def delete(self, disk):
+        self.asked.append(f"delete {disk.role}")
+
     def tidy(self, disk):
         self.asked.append(f"tidy {disk.role}")
 
@@ -56,7 +60,7 @@ def pool():
 def host(pool, tmp_path):
     absent = dict.fromkeys(Host.__slots__)
     records = FileRecords(tmp_path, Locks(tmp_path / "locks"))
-    return Host(**{**absent, "backends": {Backend.QCOW2: pool}, "records": records})
+    return Host(**{**absent, "disks": disks_of({Backend.QCOW2: pool}), "records": records})
 
 
 def take(host, extract):
@@ -93,8 +97,8 @@ def test_who_comes_after_a_crash_thaws_it(host, pool):
 
 
 def test_a_disk_that_goes_is_thawed_first(host, pool):
-    snapshot_strategies.remove_snapshot(host, server().disks[0])
-    assert pool.asked == ["thaw disk"]
+    host.disks.delete(server().disks[0])
+    assert pool.asked == ["thaw disk", "delete disk"]
 
 
 SERVER = server()
@@ -210,7 +214,7 @@ def overlaid(host, tmp_path):
             domains=machine,
             block_jobs=machine,
             pools=Volumes(tmp_path),
-            backends={Backend.QCOW2: Remote()},
+            disks=disks_of({Backend.QCOW2: Remote()}),
         )
         return snapshot_strategies.Overlay(joined, details, stalled)
 

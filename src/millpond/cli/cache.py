@@ -11,6 +11,7 @@ import typer
 from millpond.cli.hosts import Hosts, asked
 from millpond.cli.output import as_json, table
 from millpond.cli.progress import transfer
+from millpond.disks import precache
 from millpond.engine import Engine
 from millpond.errors import BadOption, TemplateNotFound
 from millpond.fleet import Fleet
@@ -20,7 +21,6 @@ from millpond.model.names import printable
 from millpond.model.sizes import format_size
 from millpond.model.template import Template
 from millpond.model.volume import Volume
-from millpond.servers import precache
 from millpond.system.files import Progress
 from millpond.templates.scrub import Outcome, Scrubbed
 from millpond.templates.verdicts import Verdict
@@ -124,8 +124,8 @@ def fetch(
 def _fetched(
     engine: Engine, wanted: Sequence[precache.Wanted], progress: Progress
 ) -> list[Template]:
-    host, concurrency = engine.host, engine.commons.settings.image_cache.precache_concurrency
-    return precache.fetch(host.templates, host.backends, wanted, concurrency, progress)
+    disks, concurrency = engine.disks, engine.commons.settings.image_cache.precache_concurrency
+    return precache.fetch(disks.templates, disks.backends, wanted, concurrency, progress)
 
 
 @app.command()

@@ -9,12 +9,12 @@ from millpond.cli.flavors import chosen_flavor
 from millpond.cli.hosts import Hosts, asked
 from millpond.cli.output import as_json, details
 from millpond.cli.verdicts import plain, show_verdicts
+from millpond.disks.explain import BootFile, Explanation, Prospects, explain
 from millpond.engine import Engine
 from millpond.fleet import Fleet
 from millpond.images.boot_images import find_boot_images
 from millpond.model.image import Image
 from millpond.model.sizes import format_size
-from millpond.servers.explain import BootFile, Explanation, Prospects, explain
 from millpond.servers.request import ServerRequest
 
 

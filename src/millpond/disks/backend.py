@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 from millpond.disks.growth import Growth
 from millpond.libvirt.pool import Pool
 from millpond.model.formats import Backend, DiskFormat
+from millpond.model.image import Image
 from millpond.model.layer import Chain, Layer
 from millpond.model.names import ServerId
 from millpond.model.operation import Way
@@ -27,19 +28,32 @@ class PoolsOf(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiskWanted:
+class DiskRequest:
+    """A disk that is asked for."""
+
     server: ServerId
     role: str
-    size: int
-    target: str = ""
-    """Given last, when it is known which disks stand before it."""
     content: Content = Content.IMAGE
-    template: TemplateRef | None = None
+    size: int = 0
+    """0: as large as its image."""
+    image: Image | None = None
+    """What it is made from; swap and ephemeral disks have templates of their own."""
+    target: str = ""
+    """What the guest is offered it as, where we write its domain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageFile:
+    """A new file for what a disk holds, as one image."""
+
+    path: Path
+    format: DiskFormat
+    compress: bool = False
 
 
 class ImageBackend(Protocol):
-    def plan(self, wanted: DiskWanted) -> Disk:
-        """The disk as it will be, for the record. Nothing is made yet."""
+    def plan(self, request: DiskRequest, template: TemplateRef | None) -> Disk:
+        """The disk as it will be, for the record. Nothing is made yet. Its size is stated."""
         ...
 
     def create(self, disk: Disk, template: Template | None) -> Disk:
@@ -59,20 +73,12 @@ class ImageBackend(Protocol):
         """How it becomes larger; ``way`` names the one in which that was begun."""
         ...
 
-    def mend(self, disk: Disk) -> None:
-        """Before a server starts on it: put right what a crash may have left."""
+    def repair(self, disk: Disk) -> None:
+        """What a crash may have left; before a server starts on it."""
         ...
 
-    def extract(
-        self,
-        disk: Disk,
-        target: Path,
-        format: DiskFormat,
-        *,
-        compress: bool,
-        progress: Progress = silent,
-    ) -> None:
-        """What the disk holds, as one image in a new file; told of as many bytes as it has.
+    def extract(self, disk: Disk, image: ImageFile, progress: Progress = silent) -> None:
+        """What the disk holds, as one image; told of as many bytes as it has.
         Nobody writes to it: the server is off, or goes on in an overlay. A backend that freezes
         itself tells what the disk held when it was frozen, and callers freeze it first."""
         ...

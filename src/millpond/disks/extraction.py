@@ -1,8 +1,8 @@
 """What a disk holds, fetched through libvirt from a host whose files are not here."""
 
 from contextlib import suppress
-from pathlib import Path
 
+from millpond.disks.backend import ImageFile
 from millpond.errors import NeedsHostFiles, VolumeNotFound
 from millpond.libvirt.pool import Pool
 from millpond.libvirt.transfer import download
@@ -22,29 +22,21 @@ def is_beside(disk: Disk) -> bool:
     return disk.format is not DiskFormat.RAW
 
 
-def extract(
-    pool: Pool,
-    disk: Disk,
-    target: Path,
-    format: DiskFormat,
-    *,
-    compress: bool,
-    progress: Progress = silent,
-) -> None:
+def extract(pool: Pool, disk: Disk, image: ImageFile, progress: Progress = silent) -> None:
     """Half of the way, if what is fetched is converted here."""
     volume = _whole(pool, disk) if is_beside(disk) else pool.get(disk.volume)
-    if disk.format is format and not compress:
+    if disk.format is image.format and not image.compress:
         told = files.scaled(progress, volume.length, disk.size)
-        download(pool, volume.name, target, told)
+        download(pool, volume.name, image.path, told)
         return
     half = disk.size // 2
-    fetched = target.with_name(f"{target.name}.volume")
+    fetched = image.path.with_name(f"{image.path.name}.volume")
     files.remove(fetched)
     try:
         download(pool, volume.name, fetched, files.scaled(progress, volume.length, half))
         layer = Layer(source=FileSource(path=str(fetched)), format=disk.format)
         rest = Told(progress=progress, total=disk.size - half)
-        qemu_img.extract([layer], target, format, compress=compress, told=rest)
+        qemu_img.extract([layer], image.path, image.format, compress=image.compress, told=rest)
     finally:
         files.remove(fetched)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from millpond.disks import extraction, own_format
-from millpond.disks.backend import DiskWanted, PoolsOf
+from millpond.disks.backend import DiskRequest, ImageFile, PoolsOf
 from millpond.disks.growth import GROWTHS, Growth
 from millpond.errors import DiskTooSmall, NeedsHostFiles, VolumeNotFound
 from millpond.images.formats import written
@@ -18,7 +18,7 @@ from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import Chain, FileSource, Layer, VolumeSource
 from millpond.model.names import volume_name
 from millpond.model.operation import Way
-from millpond.model.server import Disk
+from millpond.model.server import Disk, TemplateRef
 from millpond.model.sizes import enough_for, format_size
 from millpond.model.template import Template
 from millpond.model.volume import Backing, Volume, VolumeSpec
@@ -47,21 +47,20 @@ class LibvirtStorage:
         self._pools = pools
         self._linked = linked
 
-    def plan(self, wanted: DiskWanted) -> Disk:
-        pool = self._pools.for_disk(self._backend, wanted.role)
+    def plan(self, request: DiskRequest, template: TemplateRef | None) -> Disk:
+        pool = self._pools.for_disk(self._backend, request.role)
+        overlays = self._backend is Backend.QCOW2 and pool.capabilities.overlays
         return Disk(
-            role=wanted.role,
+            role=request.role,
             backend=self._backend,
             pool=pool.name,
-            volume=volume_name(wanted.server, wanted.role),
+            volume=volume_name(request.server, request.role),
             format=self._backend.disk_format,
-            size=wanted.size,
-            target=wanted.target,
-            content=wanted.content,
-            template=wanted.template,
-            overlay=bool(
-                wanted.template and self._backend is Backend.QCOW2 and pool.capabilities.overlays
-            ),
+            size=request.size,
+            target=request.target,
+            content=request.content,
+            template=template,
+            overlay=overlays and template is not None,
         )
 
     def create(self, disk: Disk, template: Template | None) -> Disk:
@@ -91,12 +90,12 @@ class LibvirtStorage:
         pool = self._pools.named(disk.pool)
         return GROWTHS[way or self._way(disk, pool)](pool, disk)
 
-    def mend(self, disk: Disk) -> None:
+    def repair(self, disk: Disk) -> None:
         if not disk.format.stays_open:
             return
         volume = self._pools.named(disk.pool).get(disk.volume)
         if self._can_open(volume, os.W_OK) and own_format.close(Path(volume.path), disk.format):
-            LOG.info("mended %s/%s, which a crash had left open", disk.pool, disk.volume)
+            LOG.info("repaired %s/%s, which a crash had left open", disk.pool, disk.volume)
 
     def chain(self, disk: Disk) -> Chain:
         if not disk.content.is_seen_by_the_guest:
@@ -108,20 +107,12 @@ class LibvirtStorage:
         volume = Layer(source=base, format=disk.template.format)
         return top, self._linked(disk.template.volume) or volume
 
-    def extract(
-        self,
-        disk: Disk,
-        target: Path,
-        format: DiskFormat,
-        *,
-        compress: bool,
-        progress: Progress = silent,
-    ) -> None:
+    def extract(self, disk: Disk, image: ImageFile, progress: Progress = silent) -> None:
         """By qemu-img with every layer stated: createXMLFrom would take a raw disk for what its
         first bytes say, and a guest writes those (trap 2)."""
         if self._is_local(disk):
-            told = Told(progress=progress, total=disk.size)
-            qemu_img.extract(self._layers(disk), target, format, compress=compress, told=told)
+            layers, told = self._layers(disk), Told(progress=progress, total=disk.size)
+            qemu_img.extract(layers, image.path, image.format, compress=image.compress, told=told)
             return
         pool = self._pools.named(disk.pool)
         if disk.overlay and disk.template and self._linked(disk.template.volume):
@@ -129,7 +120,7 @@ class LibvirtStorage:
             reason = "libvirt does not know what its template is linked to"
             raise NeedsHostFiles(f"a snapshot of {disk.role}", reason, path)
         try:
-            extraction.extract(pool, disk, target, format, compress=compress, progress=progress)
+            extraction.extract(pool, disk, image, progress)
         finally:
             extraction.tidy(pool, disk)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from millpond.errors import BadOption
 from millpond.model.formats import ImageFormat
 from millpond.model.image import KERNEL_ID, RAMDISK_ID, Image
+from millpond.model.server import Content
 
 Find = Callable[[str], Image]
 """The image that a property names. Raises ImageNotFound."""
@@ -15,6 +16,12 @@ Find = Callable[[str], Image]
 class BootImages:
     kernel: Image
     ramdisk: Image | None
+
+    @property
+    def files(self) -> Mapping[Content, Image]:
+        """What a server gets copies of, to be started with."""
+        named = {Content.KERNEL: self.kernel, Content.RAMDISK: self.ramdisk}
+        return {content: image for content, image in named.items() if image}
 
     @property
     def properties(self) -> dict[str, str]:

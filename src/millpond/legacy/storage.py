@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from millpond.disks import own_format
-from millpond.disks.backend import DiskWanted
+from millpond.disks.backend import DiskRequest, ImageFile
 from millpond.disks.growth import Growth
 from millpond.errors import DamagedRecord, StateNotWritable, Unsupported
 from millpond.legacy import disk_info
@@ -19,7 +19,7 @@ from millpond.legacy.image_files import PLOOP_DESCRIPTOR, PLOOP_IMAGE
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import Chain, FileSource, Layer
 from millpond.model.operation import Way
-from millpond.model.server import Disk
+from millpond.model.server import Disk, TemplateRef
 from millpond.model.template import Template
 from millpond.system import files, qcow2, qemu_img
 from millpond.system.files import Progress, silent
@@ -35,8 +35,8 @@ class LegacyStorage:
         """``cache`` has the bases: Nova's ``_base``."""
         self._cache = cache
 
-    def plan(self, wanted: DiskWanted) -> Disk:
-        _refuse(wanted.role)
+    def plan(self, request: DiskRequest, template: TemplateRef | None) -> Disk:
+        _refuse(request.role)
 
     def create(self, disk: Disk, template: Template | None) -> Disk:
         _refuse(disk.role)
@@ -58,21 +58,13 @@ class LegacyStorage:
             raise Unsupported(f"growing {disk.path}", reason, "add a data disk")
         return _Growth(disk, self.chain(disk))
 
-    def mend(self, disk: Disk) -> None:
+    def repair(self, disk: Disk) -> None:
         if self.exists(disk) and own_format.close(_opened(disk), disk.format):
-            LOG.info("mended %s, which a crash had left open", disk.path)
+            LOG.info("repaired %s, which a crash had left open", disk.path)
 
-    def extract(
-        self,
-        disk: Disk,
-        target: Path,
-        format: DiskFormat,
-        *,
-        compress: bool,
-        progress: Progress = silent,
-    ) -> None:
-        told = Told(progress=progress, total=disk.size)
-        qemu_img.extract(self.chain(disk), target, format, compress=compress, told=told)
+    def extract(self, disk: Disk, image: ImageFile, progress: Progress = silent) -> None:
+        chain, told = self.chain(disk), Told(progress=progress, total=disk.size)
+        qemu_img.extract(chain, image.path, image.format, compress=image.compress, told=told)
 
     def extracts_beside(self, _disk: Disk) -> bool:
         return False

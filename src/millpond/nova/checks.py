@@ -75,7 +75,7 @@ def copies(engine: Engine) -> Iterator[Finding]:
         (server, found)
         for server in engine.records.all()
         if server.disks and not (server.operation and server.operation.verb in SNAPSHOT)
-        if (found := engine.single_disks.mirrors(server.id, server.disks))
+        if (found := engine.imaging.copied(server.id, server.disks))
     ]
     for server, disks in left:
         yield problem(
@@ -125,15 +125,15 @@ def _named(instance: Any) -> str:
 
 def _remove_unfinished(engine: Engine, id: str) -> str:
     """By what is true now, and while nobody makes a disk of it."""
-    with engine.single_disks.left_alone(ServerId(id)):
+    with engine.disks.lock(ServerId(id), wait=False):
         records = InstanceRecords(_settled(id), only_settled=True)
-        removed = remove_unfinished(engine.single_disks, records)
+        removed = remove_unfinished(engine.disks, records)
     return f"{counted(len(removed), 'disk')} removed"
 
 
 def _end_copies(engine: Engine, id: ServerId) -> str:
     disks = [each.disk for each in InstanceRecords(_settled(id)).all()]
-    engine.single_disks.stop_copying(id, disks)
+    engine.imaging.stop(id, disks)
     return "it was ended"
 
 

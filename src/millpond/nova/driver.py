@@ -21,7 +21,8 @@ from nova.objects.migration import MigrationList
 from nova.virt.libvirt.driver import LibvirtDriver
 from oslo_concurrency import lockutils
 
-from millpond.disks import image_types, space
+from millpond.disks import image_types, precache, space
+from millpond.disks.backend import ImageFile
 from millpond.engine import Engine
 from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.names import ImageId, ServerId, template_name
@@ -34,8 +35,6 @@ from millpond.nova.records import InstanceRecords
 from millpond.nova.recovery import recover, snapshots_of
 from millpond.nova.sweeping import sweep
 from millpond.records.journal import Watch, unwatched
-from millpond.servers import precache
-from millpond.servers.single_disks import ImageFile, SingleDisks
 from millpond.undo import undo_on_failure
 
 CONF = nova.conf.CONF
@@ -75,15 +74,11 @@ class MillpondDriver(LibvirtDriver):
         """Nova's constructor sets it, and asks it a few lines later."""
         self._image_backend = PoolBackend(stock, self.engine)
 
-    @property
-    def _disks(self) -> SingleDisks:
-        return self.engine.single_disks
-
     def init_host(self, host: str) -> None:
         super().init_host(host)
         with explained():
             self.engine.cache.templates.init()
-        recover(self._disks, host, Path(CONF.libvirt.snapshots_directory))
+        recover(self.engine, host, Path(CONF.libvirt.snapshots_directory))
 
     def spawn(self, context: Any, instance: Any, image_meta: Any, *args: Any, **kw: Any) -> None:
         """Nova leaves to the next spawn what a failed unshelving has made; the server may be
@@ -156,9 +151,9 @@ class MillpondDriver(LibvirtDriver):
     def _copy(self, context: Any, instance: Any, disk: Disk, image: ImageFile) -> None:
         guest = self._host.get_guest(instance)
         if guest.get_power_state(self._host) not in _RUNS:
-            self._disks.extract(disk, image)
+            self.engine.imaging.extract(disk, image)
             return
-        with self._disks.copied(ServerId(instance.uuid), disk, image) as stop:
+        with self.engine.imaging.copy(ServerId(instance.uuid), disk, image) as stop:
             self._quiescing(context, instance, stop)
 
     def _quiescing(self, context: Any, instance: Any, stop: Callable[[], None]) -> None:
@@ -181,8 +176,8 @@ class MillpondDriver(LibvirtDriver):
             image = self.engine.images.describe(ImageId(image_id))
             wanted = list(precache.wanted(image, None, self.engine.settings.libvirt.selection))
             known = {each.volume for each in self.engine.cache.all()}
-            host = self.engine.host
-            fetched = precache.fetch(host.templates, host.backends, wanted, 1)
+            disks = self.engine.disks
+            fetched = precache.fetch(disks.templates, disks.backends, wanted, 1)
         return any(each.volume not in known for each in fetched)
 
     def manage_image_cache(self, context: Any, all_instances: Any) -> None:
@@ -295,7 +290,7 @@ class MillpondDriver(LibvirtDriver):
         if _lives_elsewhere(instance) and is_shared:
             LOG.debug("%s stays: host %s may use it", disk.place, instance.host)
         else:
-            self._disks.delete(disk)
+            self.engine.disks.delete(disk)
 
     def _sweep(self, instance: Any) -> None:
         """What no record names any more goes with its server."""

@@ -11,6 +11,8 @@ from nova.compute import utils as compute_utils
 from nova.virt.libvirt import imagebackend
 from nova.virt.libvirt.config import LibvirtConfigGuestDisk
 
+from millpond.disks.backend import DiskRequest
+from millpond.disks.disks import Disks
 from millpond.disks.selection import ImagesType
 from millpond.engine import Engine
 from millpond.errors import Conflict, VolumeNotFound
@@ -19,9 +21,8 @@ from millpond.model.names import ImageId, ServerId
 from millpond.model.server import Content, Disk
 from millpond.nova.explaining import MillpondFailed, explained
 from millpond.nova.records import InstanceRecords
-from millpond.servers.single_disks import DiskOrder, SingleDisks
 from millpond.undo import undo_on_failure
-from millpond.xml.layers import LayersXml
+from millpond.xml.layers import LayersXml, layers_xml
 
 CONF = nova.conf.CONF
 
@@ -52,7 +53,7 @@ class VolumeImage(imagebackend.Image):
     """One disk, by its role. What it is stands in its record, whatever is configured now."""
 
     def __init__(
-        self, disks: SingleDisks, instance: Any, role: str, mapping: Any, *, may_make: bool
+        self, disks: Disks, instance: Any, role: str, mapping: Any, *, may_make: bool
     ) -> None:
         super().__init__(role, "volume", None, disk_info_mapping=mapping)
         self._disks = disks
@@ -73,7 +74,7 @@ class VolumeImage(imagebackend.Image):
             if self.exists():
                 self.resize_image(size or 0)
                 return
-            with self._disks.working_on(self._server):
+            with self._disks.lock(self._server):
                 self._make(_content(self._role), size or 0, image and ImageId(image))
 
     def create_image(self, *_: Any, **__: Any) -> None:
@@ -88,13 +89,13 @@ class VolumeImage(imagebackend.Image):
     def libvirt_info(self, *args: Any, **kwargs: Any) -> GuestDisk:
         with explained():
             disk = self._described()
-            layers = self._disks.layers(disk)
+            layers = layers_xml(self._disks.chain(disk))
         return GuestDisk(super().libvirt_info(*args, **kwargs), disk, layers)
 
     def import_file(self, _instance: Any, local_file: str, _remote_name: str) -> None:
         """The config drive, which Nova has made as a file."""
         content = Path(local_file).read_bytes()
-        with explained(), self._disks.working_on(self._server):
+        with explained(), self._disks.lock(self._server):
             self._make(Content.CONFIG, len(content), None, content)
         if CONF.libvirt.images_type != "rbd":  # then Nova does it, and must find it
             os.unlink(local_file)
@@ -122,12 +123,11 @@ class VolumeImage(imagebackend.Image):
     def _make(self, content: Content, size: int, image: ImageId | None, fill: bytes = b"") -> None:
         """A server that is deleted meanwhile takes no record, and the disk goes with it."""
         planned = self._plan(content, size, image)
-        with compute_utils.disk_ops_semaphore:
-            disk = self._disks.make(planned, image)
         with undo_on_failure() as undo:
-            undo.callback(self._disks.delete, disk)
-            if fill:
-                self._disks.fill(disk, fill)
+            with compute_utils.disk_ops_semaphore:
+                template = self._disks.fetch_template(planned, image)
+                undo.callback(self._disks.delete, planned)
+                disk = self._disks.create(planned, template, fill)
             self._records.put(disk, made=True)
 
     def _plan(self, content: Content, size: int, image: ImageId | None) -> Disk:
@@ -135,10 +135,14 @@ class VolumeImage(imagebackend.Image):
         if not self._may_make:  # a server that was moved here, say, would begin as a new one
             missing = self._records.get(self._role).disk
             raise VolumeNotFound(missing.pool, missing.volume)
-        order = DiskOrder(
-            server=self._server, role=self._role, content=content, size=size, image=image
+        request = DiskRequest(
+            server=self._server,
+            role=self._role,
+            content=content,
+            size=size,
+            image=self._disks.images.describe(image) if image else None,
         )
-        disk = self._disks.plan(order)
+        disk = self._disks.plan(request)
         self._records.put(disk, made=False)
         return disk
 
@@ -177,7 +181,7 @@ class PoolBackend:
         if _is_always_novas(name) or not (may_make or InstanceRecords(instance).has(name)):
             self._refuse_unless_known(instance, name, image_type)
             return self._stock.by_name(instance, name, image_type, disk_info_mapping)
-        disks = self._engine.single_disks
+        disks = self._engine.disks
         return VolumeImage(disks, instance, name, disk_info_mapping, may_make=may_make)
 
     def by_libvirt_path(self, instance: Any, path: str, image_type: str | None = None) -> Any:

@@ -10,11 +10,13 @@ from nova.compute import task_states, vm_states
 from nova.compute import utils as compute_utils
 from nova.objects.instance import InstanceList
 
+from millpond.disks.disks import Disks
+from millpond.disks.imaging import Imaging
+from millpond.engine import Engine
 from millpond.errors import MillpondError
 from millpond.model.names import ServerId
 from millpond.nova.explaining import MillpondFailed, explained
 from millpond.nova.records import InstanceRecords
-from millpond.servers.single_disks import SingleDisks
 
 LOG = logging.getLogger(__name__)
 
@@ -41,27 +43,27 @@ def snapshots_of(host: str, directory: Path) -> Path:
     return directory / f"millpond-{host}"
 
 
-def recover(disks: SingleDisks, host: str, snapshots: Path) -> None:
+def recover(engine: Engine, host: str, snapshots: Path) -> None:
     admin = context.get_admin_context()
     for instance in InstanceList.get_by_host(admin, host, expected_attrs=["system_metadata"]):
         try:
-            _recover(disks, admin, instance)
+            _recover(engine, admin, instance)
         except exception.NovaException as error:  # one server keeps no host from serving others
             LOG.error("instance %s is left as it was: %s", instance.uuid, error)
     with explained():
-        _remove_snapshots(disks, snapshots_of(host, snapshots))
+        _remove_snapshots(engine.imaging, snapshots_of(host, snapshots))
 
 
-def _remove_snapshots(disks: SingleDisks, place: Path) -> None:
+def _remove_snapshots(imaging: Imaging, place: Path) -> None:
     """But for those that a disk is still copied to: QEMU would go on to fill a file without a
     name. The doctor ends such a copy."""
-    written = disks.copies()
+    written = imaging.files()
     for directory in place.glob("*"):
         if not any(each.is_relative_to(directory) for each in written):
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def remove_unfinished(disks: SingleDisks, records: InstanceRecords) -> list[str]:
+def remove_unfinished(disks: Disks, records: InstanceRecords) -> list[str]:
     """Nothing of the user's is on a disk that was never finished. The volume goes first: as long
     as it may be there, its record is."""
     unfinished = [each.disk for each in records.all() if not each.made]
@@ -72,14 +74,15 @@ def remove_unfinished(disks: SingleDisks, records: InstanceRecords) -> list[str]
     return [disk.role for disk in unfinished]
 
 
-def _recover(disks: SingleDisks, admin: Any, instance: Any) -> None:
+def _recover(engine: Engine, admin: Any, instance: Any) -> None:
     if instance.task_state == task_states.DELETING:
         return  # Nova goes on with it
     records = InstanceRecords(instance)
     if instance.task_state in SNAPSHOT:
         with explained():
-            disks.stop_copying(ServerId(instance.uuid), [each.disk for each in records.all()])
-    found = _tidied(disks, records)
+            disks = [each.disk for each in records.all()]
+            engine.imaging.stop(ServerId(instance.uuid), disks)
+    found = _tidied(engine.disks, records)
     if found or instance.vm_state == vm_states.BUILDING or instance.task_state in _MAKE:
         step = instance.task_state or instance.vm_state
         what = found or _as_it_is(records)
@@ -88,7 +91,7 @@ def _recover(disks: SingleDisks, admin: Any, instance: Any) -> None:
         compute_utils.add_instance_fault_from_exc(admin, instance, MillpondFailed(reason=reason))
 
 
-def _tidied(disks: SingleDisks, records: InstanceRecords) -> str:
+def _tidied(disks: Disks, records: InstanceRecords) -> str:
     """What became of disks that were not finished, in words."""
     try:
         removed = remove_unfinished(disks, records)

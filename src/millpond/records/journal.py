@@ -5,8 +5,8 @@ that nobody works on any more (its lock can be taken) calls :func:`recover`.
 """
 
 import logging
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, replace
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
@@ -94,6 +94,14 @@ def unwatched(_verb: str, _step: str, _moment: Moment) -> None:
     """Nobody watches."""
 
 
+@contextmanager
+def watching(watch: Watch, verb: str, step: str) -> Iterator[None]:
+    """The block is the step; one that fails has no end."""
+    watch(verb, step, Moment.BEGIN)
+    yield
+    watch(verb, step, Moment.END)
+
+
 _NO_LOCK = nullcontext()
 
 
@@ -157,10 +165,8 @@ def _resume(verb: Verb[S], first: int, state: S, journal: Journal[S], watch: Wat
 
 
 def _take(verb: Verb[S], step: Step[S], state: S, watch: Watch) -> S:
-    watch(verb.name, step.name, Moment.BEGIN)
-    state = step.do(state)
-    watch(verb.name, step.name, Moment.END)
-    return state
+    with watching(watch, verb.name, step.name):
+        return step.do(state)
 
 
 def _give_up(

@@ -37,8 +37,6 @@ def adopt(host: Host, layout: NovaLayout, id: ServerId) -> Server:
         raise Conflict(f"server {id} cannot be adopted: {'; '.join(reasons)}", _ADOPTABLE)
     refuse_foreign_servers(host)
     server = _called_as_nova_does(host, server_of(found, domain, host.name), domain)
-    for disk in server.disks:
-        host.storage_of(disk)  # a backend that this version does not have is an error now
     with host.records.lock(server), host.records.lock_name(server.name):
         steps.refuse_taken_name(host, server)
         # Ended between the two, 'doctor --adopt' makes the record from the domain.

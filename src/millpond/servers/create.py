@@ -3,15 +3,16 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from millpond.libvirt.domains import ON
-from millpond.model.server import Server
+from millpond.model.server import Content, Server
+from millpond.model.template import Template
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed, nothing
 from millpond.records.records import ServerJournal, without_operation
-from millpond.servers import disks, steps
+from millpond.servers import steps
 from millpond.servers.host import Host
 from millpond.servers.owner import refuse_foreign_servers
 from millpond.servers.request import ServerRequest, planned
@@ -44,12 +45,17 @@ class Creation:
 
 USUAL = Creation()
 
+Templates = dict[str, Template | None]
+"""By the disk's role: of one step for the next. Whoever finds a server half made removes it, and
+needs none."""
+
 
 def creation(host: Host, content: Creation = USUAL) -> Verb[Server]:
+    templates: Templates = {}
     all_steps = (
         Step("claim", deed(partial(steps.claim, host)), partial(_give_back, host)),
-        Step("template", partial(_fetch_templates, host, content)),
-        Step("disks", partial(_make_disks, host, content), partial(disks.delete, host)),
+        Step("template", deed(partial(_fetch_templates, host, content, templates))),
+        Step("disks", partial(_make_disks, host, content, templates), partial(_delete, host)),
         Step("domain", partial(steps.define, host), partial(steps.undefine, host)),
         Step("start", partial(steps.power_on, host), partial(steps.power_off, host)),
     )
@@ -68,14 +74,26 @@ def _give_back(host: Host, server: Server) -> None:
         steps.release(host, server)
 
 
-def _fetch_templates(host: Host, content: Creation, server: Server) -> Server:
+def _fetch_templates(host: Host, content: Creation, templates: Templates, server: Server) -> None:
     for disk in server.disks:
-        disks.template(host, server, disk, content.progress)
-    return server
+        image = server.images.get(disk.content)
+        id = image.id if image else None
+        templates[disk.role] = host.disks.fetch_template(disk, id, content.progress)
 
 
-def _make_disks(host: Host, content: Creation, server: Server) -> Server:
-    return disks.make(host, server, content.config_drive)
+def _make_disks(host: Host, content: Creation, templates: Templates, server: Server) -> Server:
+    """The record then has their true sizes."""
+    drives = {Content.CONFIG: content.config_drive}
+    made = (
+        host.disks.create(disk, templates[disk.role], drives.get(disk.content, b""))
+        for disk in server.disks
+    )
+    return replace(server, disks=tuple(made))
+
+
+def _delete(host: Host, server: Server) -> None:
+    for disk in server.disks:
+        host.disks.delete(disk)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import logging
 from dataclasses import replace
 from functools import partial
 
-from millpond.disks.backend import DiskWanted
+from millpond.disks.backend import DiskRequest
 from millpond.errors import GuestHoldsOn, Interrupted, Unsupported, VolumeExists
 from millpond.libvirt.domains import DETACH_PATIENCE, ON
 from millpond.model.operation import DiskDetails
@@ -13,10 +13,11 @@ from millpond.model.sizes import format_size, whole_sectors
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed
 from millpond.records.records import ServerJournal, without_operation
-from millpond.servers import disks, steps
+from millpond.servers import steps
 from millpond.servers.domain_xml import disk_xml
 from millpond.servers.host import Host
 from millpond.servers.power import REMOVAL
+from millpond.servers.request import free_target
 
 LOG = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ def add(host: Host, server: Server, size: int) -> Disk:
     with host.records.lock(server):
         current = steps.load_idle(host, server)
         disk = _planned(host, current, size)
-        if host.storage_of(disk).exists(disk):  # no record names it: it is somebody's
+        if host.disks.exists(disk):  # no record names it: it is somebody's
             raise VolumeExists(disk.pool, disk.volume)
         details = DiskDetails(role=disk.role)
         larger = replace(current, disks=(*current.disks, disk))
@@ -105,14 +106,14 @@ def _unclaim(host: Host, details: DiskDetails, server: Server) -> None:
 def _planned(host: Host, server: Server, size: int) -> Disk:
     taken = {disk.role for disk in server.disks}
     number = next(n for n in range(len(taken) + 1) if f"disk.data{n}" not in taken)
-    wanted = DiskWanted(
+    request = DiskRequest(
         server=server.id,
         role=f"disk.data{number}",
-        size=size,
-        target=disks.free_target(server.hardware.disk_bus, _targets(host, server)),
         content=Content.DATA,
+        size=size,
+        target=free_target(server.hardware.disk_bus, _targets(host, server)),
     )
-    return host.backend(host.selection.blank_backend()).plan(wanted)
+    return host.disks.plan(request)
 
 
 def _targets(host: Host, server: Server) -> set[str]:
@@ -125,20 +126,18 @@ def _targets(host: Host, server: Server) -> set[str]:
 
 def _make(host: Host, details: DiskDetails, server: Server) -> Server:
     disk = server.get_disk(details.role)
-    made = host.storage_of(disk).create(disk, None)
+    made = host.disks.create(disk, None)
     return replace(server, disks=tuple(made if each is disk else each for each in server.disks))
 
 
 def _delete(host: Host, details: DiskDetails, server: Server) -> None:
-    disk = server.get_disk(details.role)
-    host.storage_of(disk).delete(disk)
+    host.disks.delete(server.get_disk(details.role))
 
 
 def _attach(host: Host, details: DiskDetails, server: Server) -> None:
     disk = server.get_disk(details.role)
     if host.domains.state(server.id) in ON:
-        chain = host.storage_of(disk).chain(disk)
-        host.domains.attach(server.id, disk_xml(server, disk, chain))
+        host.domains.attach(server.id, disk_xml(server, disk, host.disks.chain(disk)))
         steps.write_metadata(host, without_operation(server))
     else:
         steps.define(host, server)
@@ -157,8 +156,7 @@ def _detach(host: Host, details: DiskDetails, server: Server) -> None:
     disk = server.get_disk(details.role)
     remaining = _without(details, server)
     if host.domains.state(server.id) in ON:
-        chain = host.storage_of(disk).chain(disk)
-        host.domains.detach(server.id, disk_xml(server, disk, chain))
+        host.domains.detach(server.id, disk_xml(server, disk, host.disks.chain(disk)))
         steps.write_metadata(host, without_operation(remaining))
     else:
         steps.define(host, remaining)

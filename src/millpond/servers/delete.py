@@ -39,7 +39,7 @@ def delete(host: Host, server: Server, *, force: bool = False) -> None:
 def _look_at_the_disks(host: Host, server: Server) -> None:
     """A pool that cannot be used is an error before anything is changed."""
     for disk in server.disks:
-        host.storage_of(disk).exists(disk)
+        host.disks.exists(disk)
     if server.overlay:
         host.pools.named(server.overlay.pool)
 
@@ -48,8 +48,7 @@ def _delete_disks(details: DeleteDetails, host: Host, server: Server) -> None:
     """With what an interrupted snapshot left above them."""
     for disk in server.disks:
         with _leaving(disk.place, force=details.force):
-            snapshot_strategies.remove_snapshot(host, disk)
-            host.storage_of(disk).delete(disk)
+            host.disks.delete(disk)
     if overlay := details.overlay:
         with _leaving(f"{overlay.pool}/{overlay.volume}", force=details.force):
             snapshot_strategies.remove_overlay(host, overlay)

@@ -23,7 +23,7 @@ def grow(host: Host, server: Server, role: str, size: int) -> Server:
     size = whole_sectors(size)
     with host.records.lock(server):
         current = steps.load_idle(host, server)
-        growth = host.storage_of(current.get_disk(role)).growth(current.get_disk(role))
+        growth = host.disks.growth(current.get_disk(role))
         way = growth.way
         current = _with_true_size(host, current, role, growth)
         disk = current.get_disk(role)
@@ -80,8 +80,7 @@ def _refuse_running(host: Host, server: Server, disk: Disk, way: Way) -> None:
 
 
 def _growth(host: Host, details: GrowDetails, server: Server) -> Growth:
-    disk = server.get_disk(details.role)
-    return host.storage_of(disk).growth(disk, details.way)
+    return host.disks.growth(server.get_disk(details.role), details.way)
 
 
 def _claim(host: Host, details: GrowDetails, server: Server) -> None:

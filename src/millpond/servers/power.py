@@ -8,7 +8,7 @@ from millpond.model.server import Server
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, deed, nothing
 from millpond.records.records import ServerJournal, without_operation
-from millpond.servers import disks, steps
+from millpond.servers import steps
 from millpond.servers.host import Host
 from millpond.system.waiting import wait_until
 
@@ -77,7 +77,8 @@ def rebooting(host: Host, *, patience: float = 0) -> Verb[Server]:
 
 def _define_if_off(host: Host, server: Server) -> Server:
     if host.domains.state(server.id) not in ON:
-        disks.mend(host, server)
+        for disk in server.disks:
+            host.disks.repair(disk)
         return steps.define(host, server)
     return server
 

@@ -3,10 +3,13 @@
 import logging
 import re
 import uuid
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
+from millpond.disks.backend import DiskRequest
+from millpond.disks.disks import root_size
 from millpond.errors import BadOption
 from millpond.images.boot_images import BootImages, find_boot_images
 from millpond.model.flavor import Flavor
@@ -14,6 +17,7 @@ from millpond.model.image import Image
 from millpond.model.names import ImageId, ServerId, checked_name
 from millpond.model.server import (
     TARGET_PREFIXES,
+    Content,
     DirectBoot,
     Disk,
     Firmware,
@@ -23,12 +27,12 @@ from millpond.model.server import (
     Server,
 )
 from millpond.scheduling.query import SchedulingRequest
-from millpond.servers import disks
-from millpond.servers.disks import DiskRequest
 from millpond.servers.host import Host
 
 LOG = logging.getLogger(__name__)
 
+_MOST_DISKS = 26
+"""Letters for targets; no bus that we offer has more than libvirt numbers by letters."""
 _WORD = re.compile(r"[\w.+-]+")
 _LONGEST_COMMAND_LINE = 2047  # COMMAND_LINE_SIZE in Linux, less the NUL at its end
 _VIF_MODELS = ("virtio", "e1000", "e1000e", "rtl8139", "ne2k_pci", "pcnet", "vmxnet3")
@@ -54,7 +58,7 @@ def scheduling_request(request: ServerRequest, host: str = "") -> SchedulingRequ
         image_format=request.image.format,
         vcpus=flavor.vcpus,
         memory=flavor.memory,
-        root=disks.root_size(request.image, flavor),
+        root=root_size(request.image, flavor.disk),
         blank=flavor.ephemeral + flavor.swap,
         image_properties=request.image.properties,
         extra_specs=flavor.extra_specs,
@@ -71,15 +75,7 @@ def planned(host: Host, request: ServerRequest) -> Server:
     boot = find_boot_images(
         image.format, image.properties, lambda each: host.images.describe(ImageId(each))
     )
-    wanted = DiskRequest(
-        server=id,
-        image=image,
-        flavor=request.flavor,
-        bus=hardware.disk_bus,
-        boot=boot,
-        config_size=len(request.config_drive),
-    )
-    planned_disks = disks.plan(host, wanted)
+    disks = _plan_disks(host, hardware.disk_bus, _disk_requests(id, request, boot))
     return Server(
         id=id,
         name=name,
@@ -88,10 +84,45 @@ def planned(host: Host, request: ServerRequest) -> Server:
         flavor=request.flavor,
         hardware=hardware,
         networks=request.networks,
-        disks=planned_disks,
-        boot=_direct_boot(boot, image, planned_disks[0]) if boot else None,
+        disks=disks,
+        boot=_direct_boot(boot, image, disks[0]) if boot else None,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def _disk_requests(
+    server: ServerId, request: ServerRequest, boot: BootImages | None
+) -> Iterator[DiskRequest]:
+    """All disks that a server is made with, in the order in which its guest finds them."""
+    disk, flavor = partial(DiskRequest, server=server), request.flavor
+    yield disk(role="disk", size=flavor.disk, image=request.image)
+    if flavor.ephemeral:
+        yield disk(role="disk.eph0", content=Content.EPHEMERAL, size=flavor.ephemeral)
+    if flavor.swap:
+        yield disk(role="disk.swap", content=Content.SWAP, size=flavor.swap)
+    if drive := request.config_drive:
+        yield disk(role="disk.config", content=Content.CONFIG, size=len(drive))
+    for content, image in boot.files.items() if boot else ():
+        yield disk(role=content.value, content=content, image=image)
+
+
+def _plan_disks(host: Host, bus: str, requests: Iterator[DiskRequest]) -> tuple[Disk, ...]:
+    disks: list[Disk] = []
+    for each in requests:
+        taken = {disk.target for disk in disks}
+        target = free_target(bus, taken) if each.content.is_seen_by_the_guest else ""
+        disks.append(host.disks.plan(replace(each, target=target)))
+    return tuple(disks)
+
+
+def free_target(bus: str, taken: Collection[str]) -> str:
+    """The first name that no disk has."""
+    names = (f"{TARGET_PREFIXES[bus]}{chr(ord('a') + number)}" for number in range(_MOST_DISKS))
+    found = next((name for name in names if name not in taken), None)
+    if found is None:
+        reason = f"a server can have {_MOST_DISKS} at the most"
+        raise BadOption("disks", reason, "remove one first")
+    return found
 
 
 def _hardware(host: Host, request: ServerRequest) -> Hardware:

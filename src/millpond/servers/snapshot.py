@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from millpond.disks.backend import ImageFile
 from millpond.images.intake import Intake
 from millpond.images.receive import Received, examine
 from millpond.model.formats import ImageFormat
@@ -73,8 +74,9 @@ def _copy(host: Host, server: Server, request: SnapshotRequest, target: Path) ->
     disk = server.get_disk(ROOT)
 
     def extract(_server: Server) -> None:
-        backend, format = host.storage_of(disk), request.format.content
-        backend.extract(disk, target, format, compress=request.compress, progress=request.progress)
+        format = request.format.content
+        image = ImageFile(path=target, format=format, compress=request.compress)
+        host.disks.extract(disk, image, request.progress)
 
     details = plan_snapshot(host, server)
     if details is None:
@@ -85,5 +87,4 @@ def _copy(host: Host, server: Server, request: SnapshotRequest, target: Path) ->
 
 
 def _tidy(host: Host, server: Server) -> None:
-    disk = server.get_disk(ROOT)
-    host.storage_of(disk).tidy(disk)
+    host.disks.tidy(server.get_disk(ROOT))

@@ -68,13 +68,12 @@ def plan_snapshot(host: Host, server: Server) -> SnapshotDetails | None:
     """How the disk is kept as it is, for the journal; None if nobody writes to it anyway, and
     nothing is left of an extraction that was interrupted."""
     disk = server.get_disk(ROOT)
-    storage = host.storage_of(disk)
-    storage.exists(disk)  # a pool that cannot be used is an error before anything is begun
-    if isinstance(storage, FreezesItself):
+    host.disks.exists(disk)  # a pool that cannot be used is an error before anything is begun
+    if host.disks.freezer(disk):
         return NativeSnapshotDetails()
     state = host.domains.state(server.id)
     if state not in ON:
-        return NotRunningDetails() if storage.extracts_beside(disk) else None
+        return NotRunningDetails() if host.disks.extracts_beside(disk) else None
     pool = host.pools.for_disk(Backend.QCOW2, ROOT)
     volume = overlay_name(volume_name(server.id, ROOT))
     if pool.find(volume):  # somebody else's, and not to be removed with what is undone
@@ -90,13 +89,6 @@ def strategy_for(host: Host, details: SnapshotDetails) -> SnapshotStrategy:
         case NotRunningDetails():
             return NotRunning()
     return NativeSnapshot(host)
-
-
-def remove_snapshot(host: Host, disk: Disk) -> None:
-    """Before the disk itself is deleted: the snapshot that its pool may still have."""
-    storage = host.storage_of(disk)
-    if isinstance(storage, FreezesItself):
-        storage.thaw(disk)
 
 
 def remove_overlay(host: Host, overlay: VolumeSource) -> None:
@@ -123,19 +115,21 @@ class NativeSnapshot:
         """It needs nothing."""
 
     def begin(self, server: Server) -> None:
-        self._backend(server).freeze(server.get_disk(ROOT))
+        disk = server.get_disk(ROOT)
+        self._freezer(disk).freeze(disk)
 
     def end(self, server: Server) -> None:
-        self._backend(server).thaw(server.get_disk(ROOT))
+        disk = server.get_disk(ROOT)
+        self._freezer(disk).thaw(disk)
 
     restore = end
 
     def clean_up(self, server: Server) -> None:
         """It leaves nothing."""
 
-    def _backend(self, server: Server) -> FreezesItself:
-        found = self._host.storage_of(server.get_disk(ROOT))
-        assert isinstance(found, FreezesItself)
+    def _freezer(self, disk: Disk) -> FreezesItself:
+        found = self._host.disks.freezer(disk)
+        assert found  # or the journal would name an overlay
         return found
 
 
@@ -257,7 +251,7 @@ class Overlay:
         disk = server.get_disk(ROOT)
         overlay = Layer(source=FileSource(path=_path(top)), format=DiskFormat.QCOW2)
         try:
-            self._host.storage_of(disk).merge(disk, overlay)
+            self._host.disks.merge(disk, overlay)
         except NeedsHostFiles:
             self._note_merging(server)
             self._host.domains.start(server.id, paused=True)

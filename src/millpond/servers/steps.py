@@ -8,7 +8,6 @@ from dataclasses import replace
 from millpond.errors import Interrupted, NameTaken, PlacementProblem, Tool, WrongState
 from millpond.model.server import Server
 from millpond.records.records import without_operation
-from millpond.servers import disks
 from millpond.servers.domain_xml import domain_xml, record_xml
 from millpond.servers.host import Host
 
@@ -56,7 +55,7 @@ def define(host: Host, server: Server) -> Server:
     """The domain as the record says, whatever it was before."""
     server = _with_machine(host, server)
     log = host.find_consoles().make(server.id)
-    chains = disks.chains(host, server)
+    chains = {disk.role: host.disks.chain(disk) for disk in server.disks}
     host.domains.define(domain_xml(without_operation(server), host.records.owner, log, chains))
     return server
 

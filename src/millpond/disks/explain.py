@@ -89,15 +89,14 @@ def explain(
 
 
 def _boot_files(boot: BootImages, is_prepared: IsPrepared) -> Iterator[BootFile]:
-    for content, image in ((Content.KERNEL, boot.kernel), (Content.RAMDISK, boot.ramdisk)):
-        if image:
-            yield BootFile(
-                content=content,
-                image=image.name,
-                size=image.size,
-                template=template_name(image.id, DiskFormat.RAW),
-                template_exists=is_prepared(image.id, DiskFormat.RAW, Backend.RAW),
-            )
+    for content, image in boot.files.items():
+        yield BootFile(
+            content=content,
+            image=image.name,
+            size=image.size,
+            template=template_name(image.id, DiskFormat.RAW),
+            template_exists=is_prepared(image.id, DiskFormat.RAW, Backend.RAW),
+        )
 
 
 def _is_free(choice: Choice, preview: LinkPreview, is_local: bool) -> bool:

@@ -29,9 +29,8 @@ def wanted(image: Image, boot: BootImages | None, selection: Selection) -> Itera
         return
     choice = selection.choose(image.format)
     yield Wanted(image=image, format=choice.template_format, backend=choice.backend)
-    for each in (boot.kernel, boot.ramdisk) if boot else ():
-        if each:
-            yield Wanted(image=each, format=DiskFormat.RAW)
+    for each in boot.files.values() if boot else ():
+        yield Wanted(image=each, format=DiskFormat.RAW)
 
 
 def fetch(
