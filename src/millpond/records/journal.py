@@ -60,7 +60,7 @@ def nothing(*_what: object) -> None:
     wants to know."""
 
 
-def deed(act: Callable[[S], object]) -> Callable[[S], S]:
+def as_step(act: Callable[[S], object]) -> Callable[[S], S]:
     """As what a step does: something that leaves the state as it is."""
 
     def do(state: S) -> S:

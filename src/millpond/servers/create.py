@@ -10,7 +10,7 @@ from millpond.libvirt.domains import ON
 from millpond.model.server import Content, Server
 from millpond.model.template import Template
 from millpond.records import journal
-from millpond.records.journal import Step, Verb, deed, nothing
+from millpond.records.journal import Step, Verb, as_step, nothing
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
 from millpond.servers.host import Host
@@ -53,8 +53,8 @@ needs none."""
 def creation(host: Host, content: Creation = USUAL) -> Verb[Server]:
     templates: Templates = {}
     all_steps = (
-        Step("claim", deed(partial(steps.claim, host)), partial(_give_back, host)),
-        Step("template", deed(partial(_fetch_templates, host, content, templates))),
+        Step("claim", as_step(partial(steps.claim, host)), partial(_give_back, host)),
+        Step("template", as_step(partial(_fetch_templates, host, content, templates))),
         Step("disks", partial(_make_disks, host, content, templates), partial(_delete, host)),
         Step("domain", partial(steps.define, host), partial(steps.undefine, host)),
         Step("start", partial(steps.power_on, host), partial(steps.power_off, host)),

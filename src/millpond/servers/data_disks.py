@@ -11,7 +11,7 @@ from millpond.model.operation import DiskDetails
 from millpond.model.server import Content, Disk, Server
 from millpond.model.sizes import format_size, whole_sectors
 from millpond.records import journal
-from millpond.records.journal import Step, Verb, deed
+from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
 from millpond.servers.domain_xml import disk_xml
@@ -59,9 +59,9 @@ def remove(host: Host, server: Server, role: str) -> None:
 def adding(host: Host, details: DiskDetails) -> Verb[Server]:
     """What its process left goes forward: the guest may have the disk, and write to it."""
     taken = (
-        Step("claim", deed(partial(steps.claim, host)), partial(_unclaim, host, details)),
+        Step("claim", as_step(partial(steps.claim, host)), partial(_unclaim, host, details)),
         Step("volume", partial(_make, host, details), partial(_delete, host, details)),
-        Step("attach", deed(partial(_attach, host, details)), partial(_detach, host, details)),
+        Step("attach", as_step(partial(_attach, host, details)), partial(_detach, host, details)),
     )
     undone = partial(_without, details)
     return Verb(
@@ -78,11 +78,11 @@ def removing(host: Host, details: DiskDetails) -> Verb[Server]:
     taken = (
         Step(
             "detach",
-            deed(partial(_detach, host, details)),
+            as_step(partial(_detach, host, details)),
             partial(_attach_again, host, details),
         ),
-        Step("volume", deed(partial(_delete, host, details))),
-        Step("release", deed(partial(_claim_without, host, details))),
+        Step("volume", as_step(partial(_delete, host, details))),
+        Step("release", as_step(partial(_claim_without, host, details))),
     )
     finished = partial(_without, details)
     return Verb(

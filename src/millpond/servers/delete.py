@@ -9,7 +9,7 @@ from millpond.errors import HostProblem, PoolNotFound, ToolFailed
 from millpond.model.operation import DeleteDetails
 from millpond.model.server import Server
 from millpond.records import journal
-from millpond.records.journal import Step, Verb, deed, nothing
+from millpond.records.journal import Step, Verb, as_step, nothing
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import snapshot_strategies, steps
 from millpond.servers.host import Host
@@ -71,7 +71,7 @@ def _leaving(what: str, *, force: bool) -> Iterator[None]:
 
 def deletion(host: Host, details: DeleteDetails) -> Verb[Server]:
     def step(name: str, act: Act) -> Step[Server]:
-        return Step(name, deed(partial(act, host)))
+        return Step(name, as_step(partial(act, host)))
 
     return Verb(
         "delete",

@@ -11,7 +11,7 @@ from millpond.model.operation import GrowDetails, Way
 from millpond.model.server import Content, Disk, Server
 from millpond.model.sizes import format_size, whole_sectors
 from millpond.records import journal
-from millpond.records.journal import Step, Verb, deed
+from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
 from millpond.servers.host import Host
@@ -40,8 +40,8 @@ def growing(host: Host, details: GrowDetails) -> Verb[Server]:
     """Begun, it goes forward: a disk that has grown cannot be made small again."""
     stays = None if details.way.only_forward else partial(_refuse_grown, host, details)
     taken = (
-        Step("claim", deed(partial(_claim, host, details)), partial(_unclaim, host)),
-        Step("copy", deed(partial(_copy, host, details)), partial(_forget, host, details)),
+        Step("claim", as_step(partial(_claim, host, details)), partial(_unclaim, host)),
+        Step("copy", as_step(partial(_copy, host, details)), partial(_forget, host, details)),
         Step("extend", partial(_extend, host, details), stays),
         Step("tell", partial(_tell, host, details), stays),
         Step("record", partial(_mark, host)),

@@ -6,7 +6,7 @@ from functools import partial
 from millpond.libvirt.domains import ON
 from millpond.model.server import Server
 from millpond.records import journal
-from millpond.records.journal import Step, Verb, deed, nothing
+from millpond.records.journal import Step, Verb, as_step, nothing
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
 from millpond.servers.host import Host
@@ -65,7 +65,7 @@ def rebooting(host: Host, *, patience: float = 0) -> Verb[Server]:
     return Verb(
         "reboot",
         (
-            Step("stop", deed(partial(_stop, host, patience)), nothing),
+            Step("stop", as_step(partial(_stop, host, patience)), nothing),
             Step("domain", partial(_define_if_off, host), nothing),
             Step("start", partial(steps.power_on, host), nothing),
         ),

@@ -14,7 +14,7 @@ from millpond.model.image import Image
 from millpond.model.operation import SnapshotDetails
 from millpond.model.server import Server
 from millpond.records import journal
-from millpond.records.journal import Step, Verb, deed, nothing
+from millpond.records.journal import Step, Verb, as_step, nothing
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
 from millpond.servers.host import Host
@@ -61,11 +61,11 @@ def snapshotting(
     for as long as it is copied and no longer, and what is undone leaves no image."""
     strategy = strategy_for(host, details)
     taken = (
-        Step("overlay", deed(strategy.prepare), strategy.clean_up),
-        Step("freeze", deed(strategy.begin), strategy.restore),
-        Step("extract", deed(extract), partial(_tidy, host)),
-        Step("thaw", deed(strategy.end)),
-        Step("tidy", deed(strategy.clean_up)),
+        Step("overlay", as_step(strategy.prepare), strategy.clean_up),
+        Step("freeze", as_step(strategy.begin), strategy.restore),
+        Step("extract", as_step(extract), partial(_tidy, host)),
+        Step("thaw", as_step(strategy.end)),
+        Step("tidy", as_step(strategy.clean_up)),
     )
     return Verb("snapshot", taken, finished=without_operation, undone=without_operation)
 

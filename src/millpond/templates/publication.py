@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 from millpond.errors import DamagedRecord, NoSpace, PoolUnusable, TemplateInUse, VolumeExists
 from millpond.model.template import Template
 from millpond.records import codec, journal
-from millpond.records.journal import Step, Verb, Watch, deed, nothing
+from millpond.records.journal import Step, Verb, Watch, as_step, nothing
 from millpond.system import files
 from millpond.system.files import Progress
 from millpond.templates.store import Left, TemplateStore
@@ -101,8 +101,8 @@ class Publication:
                 replace(first, undo=self._undo),
                 *others,
                 Step("publish", self._publish),
-                Step("refresh", deed(lambda wanted: self._refresh(wanted.name))),
-                Step("record", deed(lambda wanted: self._record(wanted.name))),
+                Step("refresh", as_step(lambda wanted: self._refresh(wanted.name))),
+                Step("record", as_step(lambda wanted: self._record(wanted.name))),
             ),
             finished=nothing,
             undone=nothing,
@@ -145,9 +145,9 @@ class Publication:
         return Verb(
             "remove",
             (
-                Step("record", deed(lambda going: store.forget(going.name))),
-                Step("file", deed(lambda going: store.remove(going.name))),
-                Step("refresh", deed(lambda _going: store.pool.refresh())),
+                Step("record", as_step(lambda going: store.forget(going.name))),
+                Step("file", as_step(lambda going: store.remove(going.name))),
+                Step("refresh", as_step(lambda _going: store.pool.refresh())),
             ),
             finished=nothing,
             undone=nothing,

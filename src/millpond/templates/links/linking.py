@@ -14,7 +14,7 @@ from millpond.model.image import Image
 from millpond.model.names import template_name
 from millpond.model.template import Link, Prepared, Template
 from millpond.records import journal
-from millpond.records.journal import Step, Verb, deed, nothing
+from millpond.records.journal import Step, Verb, as_step, nothing
 from millpond.system import qemu_img
 from millpond.system.files import Progress, silent
 from millpond.templates.downloading import DownloadingTemplateImagehandler, refuse_larger_disk
@@ -112,11 +112,11 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         return Verb(
             "link",
             (
-                Step("look", deed(lambda wanted: wanted.target.look(wanted.image.id))),
+                Step("look", as_step(lambda wanted: wanted.target.look(wanted.image.id))),
                 Step("attach", self._attach, self._detach),
-                Step("inspect", deed(self._inspect_wanted)),
+                Step("inspect", as_step(self._inspect_wanted)),
                 Step("enter", self._enter),
-                Step("record", deed(self._record)),
+                Step("record", as_step(self._record)),
             ),
             finished=nothing,
             undone=nothing,
@@ -126,8 +126,8 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         return Verb(
             "unlink",
             (
-                Step("record", deed(lambda going: self._store.forget(going.name))),
-                Step("detach", deed(self._detach)),
+                Step("record", as_step(lambda going: self._store.forget(going.name))),
+                Step("detach", as_step(self._detach)),
             ),
             finished=nothing,
             undone=nothing,
