@@ -66,15 +66,15 @@ def measured(libvirtd: PrivateLibvirtd, directory: Path, count: int, bases: int)
     millpond.configure()
     with libvirtd.connect() as connection:
         populate(millpond, connection, count, bases)
-    engine, clock = millpond.engine(), Clock(libvirtd)
-    rules = engine.cache.rules.at_once()
+    host, clock = millpond.host(), Clock(libvirtd)
+    rules = host.cache.rules.at_once()
 
     def read() -> None:
-        assert engine.records.all()
-        assert list(engine.cache.all())
+        assert host.records.all()
+        assert list(host.cache.all())
 
     def run() -> None:
-        assert engine.cache.manager.prune(rules) == []
+        assert host.cache.manager.prune(rules) == []
 
     with started_processes() as started:
         _, floor = clock.median(read)

@@ -42,8 +42,8 @@ def test_the_pool_counts_once_and_the_template_comes_once(in_ceph: Grove, ceph: 
     for host in ("alder", "birch"):
         words = ("--image", "raw", "--memory", "32M", "--host", host)
         in_ceph.ok("server", "create", f"on-{host}", *words)
-    fleet = in_ceph.fleet()
-    disks = {fleet.server(f"on-{host}").disks[0].volume for host in ("alder", "birch")}
+    deployment = in_ceph.deployment()
+    disks = {deployment.server(f"on-{host}").disks[0].volume for host in ("alder", "birch")}
     images = set(json.loads(ceph.rbd("ls", POOL, "--format", "json")))
     assert disks < images
     assert len(images - disks) == 1
@@ -53,9 +53,9 @@ def test_the_pool_counts_once_and_the_template_comes_once(in_ceph: Grove, ceph: 
     }
     assert rbd["alder"]["shared_with"] == ["birch", "cedar"]
     shared = frozenset.intersection(
-        *(host.all for host in fleet.scheduler.reporter.providers().values())
+        *(host.all for host in deployment.scheduler.reporter.providers().values())
     )
     (provider,) = shared
-    assert len(fleet.scheduler.placement.providers.consumers(provider)) == 2
+    assert len(deployment.scheduler.placement.providers.consumers(provider)) == 2
     in_ceph.ok("server", "delete", "on-alder", "on-birch")
     assert in_ceph.ok("doctor", "--placement").endswith("no problem\n")

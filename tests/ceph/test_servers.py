@@ -178,7 +178,7 @@ def test_a_pool_of_the_same_name_on_another_ceph_pool_is_refused(mapped, ceph, r
 
 def test_an_image_of_somebody_else_is_never_taken_for_a_template(mapped, ceph, rbd_pool):
     """Without our mark it is not complete, and not ours to remove."""
-    image = mapped.engine().catalogue.get("qcow2")
+    image = mapped.host().shared.catalogue.get("qcow2")
     name = template_name(image.id, image.format.content)
     ceph.rbd("create", "--size", "1M", f"{rbd_pool.name}/{name}")
     code, message = mapped.fails("server", "create", "a", "--image", "qcow2", "--memory", "32M")
@@ -190,9 +190,9 @@ def test_an_image_of_somebody_else_is_never_taken_for_a_template(mapped, ceph, r
 def test_what_a_process_that_died_left_in_the_cluster_is_swept(
     mapped, ceph, rbd_pool, micro_guest
 ):
-    engine = mapped.engine()
-    image = engine.catalogue.get("qcow2")
-    left = f"{template_name(image.id, image.format.content)}.{engine.records.owner}.00000000"
+    host = mapped.host()
+    image = host.shared.catalogue.get("qcow2")
+    left = f"{template_name(image.id, image.format.content)}.{host.records.owner}.00000000"
     foreign = f"{template_name(image.id, image.format.content)}.another-host.00000000"
     for name in (left, foreign):
         ceph.rbd("create", "--size", "1M", f"{rbd_pool.name}/{name}")
@@ -208,26 +208,26 @@ def test_two_hosts_bring_one_template(mapped, ceph, rbd_pool, workdir, libvirtd)
     other.directory.mkdir()
     pools = ("base_images_pool = other", "disks_pool = other-disks")
     configure(other, ceph, rbd_pool, *pools)
-    engines = [mapped.engine(), other.engine()]
-    for engine in engines:  # two hosts have two libvirtds, and each its pool; here it is one
-        engine.pools.named("nova-disks-pool-rbd")
+    hosts = [mapped.host(), other.host()]
+    for host in hosts:  # two hosts have two libvirtds, and each its pool; here it is one
+        host.pools.named("nova-disks-pool-rbd")
     with ThreadPoolExecutor(2) as threads:
-        disks = list(threads.map(swap_disk, engines))
+        disks = list(threads.map(swap_disk, hosts))
     assert images(ceph, rbd_pool) == {"swap_16", *(disk.volume for disk in disks)}
     for disk in disks:
         info = ceph.rbd("info", f"{rbd_pool.name}/{disk.volume}", "--format", "json")
         assert json.loads(info)["parent"]["snapshot"] == "millpond"
 
 
-def swap_disk(engine):
+def swap_disk(host):
     request = DiskRequest(
         server=ServerId(str(uuid.uuid4())),
         role="disk.swap",
         content=Content.SWAP,
         size=16 * MiB,
     )
-    planned = engine.disks.plan(request)
-    return engine.disks.create(planned, engine.disks.fetch_template(planned, None))
+    planned = host.disks.plan(request)
+    return host.disks.create(planned, host.disks.fetch_template(planned, None))
 
 
 def test_many_at_once_bring_the_template_once(mapped, ceph, rbd_pool, micro_guest):
@@ -265,10 +265,10 @@ def test_doctor_and_the_list_of_pools_know_the_cluster(mapped, rbd_pool):
 def test_a_disk_by_itself_is_read_as_it_is_now(mapped, micro_guest, workdir):
     """As under Nova: nobody has frozen it before, and nothing is left frozen."""
     create(mapped, "a", "qcow2", "--no-start")
-    engine = mapped.engine()
-    (disk,) = engine.commons.server("a").disks
+    host = mapped.host()
+    (disk,) = host.shared.server("a").disks
     for name in ("one", "two"):
         image = ImageFile(path=workdir / name, format=DiskFormat.RAW)
-        engine.imaging.extract(disk, image)
+        host.imaging.extract(disk, image)
         assert (workdir / name).read_bytes() == micro_guest.path.read_bytes()
     mapped.ok("server", "delete", "a")

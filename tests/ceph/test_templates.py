@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from millpond.disks.rbd_storage import COMPLETE, RbdStorage, is_complete
-from millpond.engine import Engine
 from millpond.errors import Busy, ToolFailed
+from millpond.hosts.host import Host
 from millpond.model.formats import DiskFormat
 from millpond.model.layer import CephAccess, RbdSource
 from millpond.model.sizes import MiB
@@ -30,28 +30,28 @@ ORDINARY = (5, 9)
 
 
 @pytest.fixture
-def engine(millpond: Millpond, ceph: Ceph, rbd_pool: RbdPool, micro_guest) -> Engine:
+def host(millpond: Millpond, ceph: Ceph, rbd_pool: RbdPool, micro_guest) -> Host:
     millpond.configure("\n".join(["images_type = rbd", *rbd_options(ceph, rbd_pool)]))
     millpond.ok("image", "add", micro_guest.path, "--name", "guest")
-    return millpond.engine()
+    return millpond.host()
 
 
 @pytest.fixture
-def template(engine: Engine) -> Template:
+def template(host: Host) -> Template:
     """In the cluster, too."""
-    found = engine.cache.templates.fetch_image(engine.catalogue.get("guest"), DiskFormat.RAW)
-    engine.rbd_storage.upload_template(found)
+    found = host.cache.templates.fetch_image(host.shared.catalogue.get("guest"), DiskFormat.RAW)
+    host.rbd_storage.upload_template(found)
     return found
 
 
 @pytest.fixture
-def access(engine: Engine) -> CephAccess:
-    found = engine.pools.named("nova-disks-pool-rbd").ceph
+def access(host: Host) -> CephAccess:
+    found = host.pools.named("nova-disks-pool-rbd").ceph
     assert found
     return found
 
 
-def killed_after(commands: int, engine: Engine, template: Template) -> bool:
+def killed_after(commands: int, host: Host, template: Template) -> bool:
     """Whether a removal was killed when its next command began."""
     pid = os.fork()
     if pid == 0:
@@ -66,7 +66,7 @@ def killed_after(commands: int, engine: Engine, template: Template) -> bool:
 
         sys.addaudithook(watch)
         try:
-            engine.rbd_storage.remove_template(template.volume)
+            host.rbd_storage.remove_template(template.volume)
         finally:
             os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
@@ -77,15 +77,15 @@ def killed_after(commands: int, engine: Engine, template: Template) -> bool:
     [pytest.param(n, marks=[] if n in ORDINARY else [pytest.mark.full]) for n in KILLS],
 )
 def test_a_template_whose_removal_was_killed_can_be_used_and_removed_again(
-    commands, millpond, engine, template, access, ceph
+    commands, millpond, host, template, access, ceph
 ):
-    engine.libvirtd.close()  # a connection does not survive a fork
-    was_killed = killed_after(commands, engine, template)
+    host.libvirtd.close()  # a connection does not survive a fork
+    was_killed = killed_after(commands, host, template)
     assert was_killed == (commands < KILLS[-1])
     ceph.end_leases(access.pool)
     assert template.volume not in rbd.names(access) or is_complete(access, template.volume)
 
-    fresh = millpond.engine()
+    fresh = millpond.host()
     fresh.rbd_storage.upload_template(template)
     assert rbd.names(access) == [template.volume]
     fresh.rbd_storage.remove_template(template.volume)
@@ -107,9 +107,9 @@ def test_what_an_older_version_left_of_a_template_is_repaired(
 
 
 def test_an_image_with_the_name_of_a_template_and_another_content_is_left_alone(
-    millpond, template, access, ceph, engine
+    millpond, template, access, ceph, host
 ):
-    engine.rbd_storage.remove_template(template.volume)
+    host.rbd_storage.remove_template(template.volume)
     ceph.rbd("create", "--size", f"{template.virtual_size}B", f"{access.pool}/{template.volume}")
     code, message = millpond.fails("server", "create", "web", "--image", "guest")
     assert code == 4
@@ -118,11 +118,11 @@ def test_an_image_with_the_name_of_a_template_and_another_content_is_left_alone(
     assert "is not complete" in millpond.run("doctor").stdout
 
 
-def test_a_clone_that_another_host_makes_meanwhile_keeps_the_template(template, access, engine):
+def test_a_clone_that_another_host_makes_meanwhile_keeps_the_template(template, access, host):
     """The removal finds it when it unprotects, under the other name."""
-    storage = engine.rbd_storage
-    pool = engine.pools.named("nova-disks-pool-rbd")
-    aside = f"{template.volume}.{engine.records.owner}.0123abcd"
+    storage = host.rbd_storage
+    pool = host.pools.named("nova-disks-pool-rbd")
+    aside = f"{template.volume}.{host.records.owner}.0123abcd"
     origin = RbdSource(access=access, image=template.volume, snapshot=COMPLETE)
     with rbd.exclusively(access, template.volume) as lease:
         assert rbd.rename(replace(origin, snapshot=""), aside, lease)
@@ -135,7 +135,7 @@ def test_a_clone_that_another_host_makes_meanwhile_keeps_the_template(template, 
     assert rbd.names(access) == []
 
 
-def test_what_is_swept_is_this_hosts_alone(template, access, engine, workdir):
+def test_what_is_swept_is_this_hosts_alone(template, access, host, workdir):
     """A host's name may be the beginning of another's."""
     others = [f"{template.volume}.node1.example.0123abcd", f"{template.volume}.node10.0123abcd"]
     for name in (*others, f"{template.volume}.node1.0123abcd"):
@@ -144,9 +144,9 @@ def test_what_is_swept_is_this_hosts_alone(template, access, engine, workdir):
             RbdSource(access=access, image=name),
         )
     storage = RbdStorage(
-        engine.pools,
+        host.pools,
         owner=lambda: "node1",
-        locks=engine.commons.locks,
+        locks=host.shared.locks,
         incoming=workdir / "incoming",
     )
     storage.remove_template(template.volume)
@@ -181,9 +181,9 @@ def test_an_image_takes_the_size_that_it_has_and_no_invalid_one(access, ceph):
 
 
 def test_a_process_that_lives_through_a_restart_of_libvirtd_goes_on(
-    engine, template, libvirtd: PrivateLibvirtd
+    host, template, libvirtd: PrivateLibvirtd
 ):
-    pool = engine.pools.named("nova-disks-pool-rbd")
+    pool = host.pools.named("nova-disks-pool-rbd")
     assert pool.find(template.volume)
     libvirtd.restart()
     time.sleep(1.1)  # before that a connection is not asked whether it still answers

@@ -11,9 +11,9 @@ import pytest
 from lxml import etree
 
 from millpond.disks.backend import DiskRequest, FreezesItself, ImageBackend, ImageFile
-from millpond.engine import Engine
 from millpond.errors import DiskTooSmall, MillpondError, Unsupported
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
+from millpond.hosts.host import Host
 from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import FileSource, RbdSource, VolumeSource
@@ -34,18 +34,18 @@ SECONDS = 90
 
 @dataclass(frozen=True)
 class Bench:
-    """A backend, with the engine that it belongs to and what its disks are made from."""
+    """A backend, with the host that it belongs to and what its disks are made from."""
 
     millpond: Millpond
-    engine: Engine
+    host: Host
     backend: ImageBackend
     guest: MicroGuest
 
     @property
     def template(self) -> Template:
-        image = self.engine.catalogue.get("guest")
-        choice = self.engine.settings.libvirt.selection.choose(image.format)
-        return self.engine.cache.templates.fetch_image(image, choice.template_format)
+        image = self.host.shared.catalogue.get("guest")
+        choice = self.host.settings.libvirt.selection.choose(image.format)
+        return self.host.cache.templates.fetch_image(image, choice.template_format)
 
     def planned(self, size: int, *, blank: bool = False) -> Disk:
         template = None if blank else self.template
@@ -73,8 +73,8 @@ class Bench:
 
     def volumes(self) -> set[str]:
         """Of servers, in every pool of the configuration."""
-        names = self.engine.pool_plan.all()
-        pools = [self.engine.pools.named(name) for name in names]
+        names = self.host.pool_plan.all()
+        pools = [self.host.pools.named(name) for name in names]
         for pool in pools:
             pool.refresh()
         return {each.name for pool in pools for each in pool.volumes() if "-" in each.name}
@@ -94,9 +94,9 @@ class BackendContract:
 
     @pytest.fixture
     def bench(self, configured, micro_guest) -> Bench:
-        engine = configured.engine()
-        found = engine.disks.backends[self.backend]
-        return Bench(configured, engine, found, micro_guest)
+        host = configured.host()
+        found = host.disks.backends[self.backend]
+        return Bench(configured, host, found, micro_guest)
 
     def test_a_disk_holds_what_its_template_holds_and_zeros(self, bench):
         disk = bench.made(8 * MiB)
@@ -154,31 +154,31 @@ class BackendContract:
         )
 
     def server(self, bench, **flavor: int):
-        engine = bench.engine
+        host = bench.host
         request = ServerRequest(
             name="web",
-            image=engine.catalogue.get("guest"),
+            image=host.shared.catalogue.get("guest"),
             flavor=Flavor(memory=32 * MiB, **flavor),
         )
-        return create.create(engine.host, request)
+        return create.create(host, request)
 
     def test_a_guest_boots_and_finds_its_bytes_again(self, bench, connection):
         made = self.server(bench, disk=8 * MiB)
         assert bench.guest.marker in bench.millpond.wait_for_console(made.id, "READY", SECONDS)
-        power.reboot(bench.engine.host, made, patience=0)
+        power.reboot(bench.host, made, patience=0)
         bench.millpond.wait_for_console(made.id, "BOOTS 0002", SECONDS)
         self.xml_equals_the_record(bench, connection, made)
-        delete.delete(bench.engine.host, made)
+        delete.delete(bench.host, made)
         assert bench.volumes() == set()
 
     def xml_equals_the_record(self, bench, connection, server) -> None:
         """Formats and chains are stated to their end: nothing is probed."""
         xml = etree.fromstring(connection.lookupByUUIDString(server.id).XMLDesc())
         found = xml.find("devices/disk")
-        (disk,) = bench.engine.commons.server(server.id).disks
+        (disk,) = bench.host.shared.server(server.id).disks
         assert found.find("driver").get("type") == disk.format
         if disk.format.libvirt_makes:
-            assert bench.engine.pools.named(disk.pool).get(disk.volume).capacity == disk.size
+            assert bench.host.pools.named(disk.pool).get(disk.volume).capacity == disk.size
         layer = found.find("backingStore")
         if disk.overlay:
             assert layer.find("format").get("type") == disk.template.format
@@ -189,13 +189,13 @@ class BackendContract:
     def test_a_snapshot_boots(self, bench):
         made = self.server(bench)
         bench.millpond.wait_for_console(made.id, "READY", SECONDS)
-        host = bench.engine.host
+        host = bench.host
         power.stop(host, made, patience=0)
         bench.millpond.ok("server", "snapshot", "web", "copy", "--compress")
         delete.delete(host, made)
         copied = ServerRequest(
             name="copy",
-            image=bench.engine.catalogue.get("copy"),
+            image=bench.host.shared.catalogue.get("copy"),
             flavor=Flavor(memory=32 * MiB),
         )
         again = create.create(host, copied)
@@ -212,10 +212,10 @@ class BackendContract:
         wait_for_ticks(bench.millpond, made.id)
         request = ServerRequest(
             name="copy",
-            image=bench.engine.catalogue.get("copy"),
+            image=bench.host.shared.catalogue.get("copy"),
             flavor=Flavor(memory=32 * MiB),
         )
-        again = create.create(bench.engine.host, request)
+        again = create.create(bench.host, request)
         bench.millpond.wait_for_console(again.id, "BOOTS 0002", SECONDS)
 
     @pytest.mark.parametrize("step", ["disks", "domain", "start"])
@@ -224,27 +224,27 @@ class BackendContract:
             if where == ("create", step, Moment.END):
                 raise MillpondError
 
-        engine = Fleet.load([bench.millpond.config], fail).engine()
-        failing = Bench(bench.millpond, engine, bench.backend, bench.guest)
+        host = Deployment.load([bench.millpond.config], fail).host()
+        failing = Bench(bench.millpond, host, bench.backend, bench.guest)
         with pytest.raises(MillpondError):
             self.server(failing)
         assert bench.volumes() == set()
         assert connection.listAllDomains() == []
-        assert engine.records.all() == []
+        assert host.records.all() == []
 
     def test_a_running_server_s_disk_grows_or_says_why_not(self, bench, connection):
         made = self.server(bench, disk=8 * MiB)
         bench.millpond.wait_for_console(made.id, "READY", SECONDS)
         if self.grows_while_running:
-            grow.grow(bench.engine.host, made, "disk", 16 * MiB)
-            assert bench.engine.commons.server("web").disks[0].size == 16 * MiB
+            grow.grow(bench.host, made, "disk", 16 * MiB)
+            assert bench.host.shared.server("web").disks[0].size == 16 * MiB
         else:
             with pytest.raises(Unsupported) as refusal:
-                grow.grow(bench.engine.host, made, "disk", 16 * MiB)
+                grow.grow(bench.host, made, "disk", 16 * MiB)
             assert "stop" in refusal.value.advice
-            assert bench.engine.commons.server("web").disks[0].size == 8 * MiB
+            assert bench.host.shared.server("web").disks[0].size == 8 * MiB
         with pytest.raises(Unsupported, match="lost"):
-            grow.grow(bench.engine.host, made, "disk", MiB)
+            grow.grow(bench.host, made, "disk", MiB)
 
 
 def configure(millpond: Millpond, guest: Path, *lines: str) -> Millpond:

@@ -30,16 +30,16 @@ def made(millpond, volume_group, micro_guest):
     with open(old, "wb") as device:
         device.write(SECRET * (64 * MiB // len(SECRET)))
     volume_group.clear()
-    engine = millpond.engine()
-    image = Intake(engine.commons.images_directory).add(micro_guest.path, name="guest")
+    host = millpond.host()
+    image = Intake(host.shared.images_directory).add(micro_guest.path, name="guest")
     request = ServerRequest(name="web", image=image, flavor=Flavor(memory=32 * MiB))
-    create.create(engine.host, request, start=False)
+    create.create(host, request, start=False)
     return millpond
 
 
 def grow(millpond, size, role="disk"):
-    engine = millpond.engine()
-    grow_disk(without_files(engine), engine.commons.server("web"), role, size)
+    host = millpond.host()
+    grow_disk(without_files(host), host.shared.server("web"), role, size)
 
 
 def content(millpond, volume_group):
@@ -82,8 +82,8 @@ def test_killed_while_a_disk_grows_by_copy(made, volume_group, step, moment, fil
     before = content(made, volume_group)
     killed(made, "grow", step, moment, "grow", "web", 8 * MiB, "without-files")
     assert listed(made) == {"web": f"interrupted (grow: {step})"}
-    engine = made.engine()
-    recover.recover(engine.host if files else without_files(engine), engine.commons.server("web"))
+    host = made.host()
+    recover.recover(host if files else without_files(host), host.shared.server("web"))
     assert listed(made) == {"web": "stopped"}
     assert volume_group.volumes() == {made.server("web").disks[0].volume: 2 * EXTENT}
     assert content(made, volume_group) == before.ljust(2 * EXTENT, b"\0")
@@ -99,7 +99,7 @@ def test_the_disk_is_gone_and_only_its_copy_is_there(made, volume_group, connect
     assert volume_group.volumes() == {f"{volume}.grown": EXTENT}
     reported = made.run("doctor").stdout
     assert "no record names" not in reported
-    host = unwritable(made, without_files(made.engine()))
+    host = unwritable(made, without_files(made.host()))
     with pytest.raises(StateNotWritable):
         recover.recover(host, made.server("web"))
     assert volume_group.volumes() == {f"{volume}.grown": EXTENT}
@@ -110,6 +110,6 @@ def test_the_disk_is_gone_and_only_its_copy_is_there(made, volume_group, connect
 
 def test_killed_while_a_disk_grows_and_deleted_without_mending(made, volume_group):
     killed(made, "grow", "extend", Moment.BEGIN, "grow", "web", 8 * MiB, "without-files")
-    engine = made.engine()
-    delete.delete(engine.host, engine.commons.server("web"))
+    host = made.host()
+    delete.delete(host, host.shared.server("web"))
     assert volume_group.volumes() == {}

@@ -156,13 +156,13 @@ def test_what_a_guest_wrote_before_its_interrupted_growth_was_resumed_is_kept(
 def test_a_single_disk_grows_after_an_attempt_that_was_interrupted(mapped, volume_group):
     """The extents that were not wiped yet are a volume of their own, and never the disk's."""
     create(mapped, "a", "raw", "--no-start")
-    engine = mapped.engine()
+    host = mapped.host()
     disk = mapped.server("a").disks[0]
     left = volume_group.create(f"{disk.volume}.grown", 4 * EXTENT)
     with open(left, "wb") as device:
         device.write(b"SECRET!!" * (4 * EXTENT // 8))
-    engine.pools.named(disk.pool).refresh()
-    disks = engine.disks
+    host.pools.named(disk.pool).refresh()
+    disks = host.disks
     assert disks.grow(disk, 4 * EXTENT).size == 4 * EXTENT
     assert disks.grow(disk, 4 * EXTENT).size == 4 * EXTENT  # its record was not written yet
     assert volume_group.volumes() == {disk.volume: 4 * EXTENT}

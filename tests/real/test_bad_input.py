@@ -238,8 +238,8 @@ def test_libvirtd_that_does_not_run(millpond, one_server, libvirtd):
 
 
 def test_libvirtd_restarted_in_between(millpond, one_server, libvirtd):
-    engine = millpond.engine()
-    assert engine.domains.names()
+    host = millpond.host()
+    assert host.domains.names()
     libvirtd.restart()
     millpond.ok(*create("second", "guest"))
     libvirtd.restart()

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from millpond.errors import MillpondError
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake
 from millpond.model.formats import DiskFormat
 from millpond.records.journal import Moment
@@ -33,12 +33,12 @@ def image(millpond, micro_guest, workdir):
     """A qcow2 image: its raw template is converted, and no other file's bytes."""
     millpond.configure(NO_AGE)
     file = converted(micro_guest, "qcow2", workdir)
-    return Intake(millpond.engine().commons.images_directory).add(file, name="guest")
+    return Intake(millpond.host().shared.images_directory).add(file, name="guest")
 
 
 @pytest.fixture
 def template(millpond, image):
-    return millpond.engine().cache.templates.fetch_image(image, DiskFormat.RAW)
+    return millpond.host().cache.templates.fetch_image(image, DiskFormat.RAW)
 
 
 def create(millpond, name, *words):
@@ -125,10 +125,10 @@ def test_a_volume_that_is_qcow2_by_our_record_keeps_its_base(
 ):
     """B21: a record that forgot the template, and a domain that is gone."""
     create(millpond, "web")
-    engine = millpond.engine()
-    server = engine.commons.server("web")
+    host = millpond.host()
+    server = host.shared.server("web")
     forgotten = tuple(replace(disk, template=None, overlay=False) for disk in server.disks)
-    engine.records.put(replace(server, disks=forgotten))
+    host.records.put(replace(server, disks=forgotten))
     connection.lookupByName("web").undefine()
     assert prune(millpond) == []
     assert fates(millpond) == {template.volume: "used by web"}
@@ -181,22 +181,22 @@ def test_what_is_not_there_cannot_be_pinned(millpond, image):
 
 def test_another_host_that_shares_the_cache_keeps_what_it_uses(millpond, template):
     """Until it was not heard of for as long as the configuration says."""
-    engine = millpond.engine()
-    other = UsageLeases(engine.cache.store, lambda: "another-host", timedelta(days=30))
+    host = millpond.host()
+    other = UsageLeases(host.cache.store, lambda: "another-host", timedelta(days=30))
     other.note(template.volume)
     assert prune(millpond, "--all-unused") == []
     assert fates(millpond) == {template.volume: "used by host another-host"}
-    mark = engine.cache.store.sidecar / "uses" / "another-host.json"
+    mark = host.cache.store.sidecar / "uses" / "another-host.json"
     mark.write_text(json.dumps({**json.loads(mark.read_text()), "at": "2001-01-01T00:00:00Z"}))
     assert prune(millpond, "--all-unused") == [template.volume]
 
 
 def test_this_host_tells_the_others_what_it_uses(millpond, image):
     create(millpond, "web")
-    engine = millpond.engine()
+    host = millpond.host()
     (name,) = bases(millpond)
-    other = UsageLeases(engine.cache.store, lambda: "another-host", timedelta(days=30))
-    assert other.hosts_using(name) == (f"host {engine.records.owner}",)
+    other = UsageLeases(host.cache.store, lambda: "another-host", timedelta(days=30))
+    assert other.hosts_using(name) == (f"host {host.records.owner}",)
     millpond.ok("server", "delete", "web")
     millpond.configure()
     assert prune(millpond) == []
@@ -204,7 +204,7 @@ def test_this_host_tells_the_others_what_it_uses(millpond, image):
 
 
 def test_a_mark_that_cannot_be_read_keeps_everything(millpond, template):
-    (millpond.engine().cache.store.sidecar / "uses" / "other.json").write_text("{")
+    (millpond.host().cache.store.sidecar / "uses" / "other.json").write_text("{")
     assert prune(millpond) == []
     assert "used by perhaps host other: the record" in fates(millpond)[template.volume]
     assert bases(millpond) == [template.volume]
@@ -212,7 +212,7 @@ def test_a_mark_that_cannot_be_read_keeps_everything(millpond, template):
 
 def test_the_template_of_an_image_that_is_gone_goes_at_once(millpond, image, template):
     millpond.configure()
-    millpond.engine().catalogue.remove(image)
+    millpond.host().shared.catalogue.remove(image)
     assert fates(millpond) == {template.volume: "its image is gone"}
     assert prune(millpond) == [template.volume]
 
@@ -220,13 +220,13 @@ def test_the_template_of_an_image_that_is_gone_goes_at_once(millpond, image, tem
 def test_no_program_is_started(millpond, connection):
     """B21; what many disks cost is measured by make bench-cache."""
     populate(millpond, connection, 40, 4)
-    engine = millpond.engine()
-    rules = engine.cache.rules.at_once()
+    host = millpond.host()
+    rules = host.cache.rules.at_once()
     with started_processes() as started:
-        assert engine.cache.manager.prune(rules) == []
-        for server in engine.records.all():
-            delete.delete(engine.host, server)
-        assert len(engine.cache.manager.prune(rules)) == 5
+        assert host.cache.manager.prune(rules) == []
+        for server in host.records.all():
+            delete.delete(host, server)
+        assert len(host.cache.manager.prune(rules)) == 5
     assert started == []
 
 
@@ -237,32 +237,32 @@ def test_a_program_that_is_started_is_heard():
 
 
 def test_a_template_that_somebody_works_on_stays(millpond, template):
-    engine = millpond.engine()
-    with engine.cache.store.lock(template.volume):
+    host = millpond.host()
+    with host.cache.store.lock(template.volume):
         assert prune(millpond) == []
     assert prune(millpond) == [template.volume]
 
 
 def test_a_server_that_came_after_the_first_look_is_seen_by_the_second(millpond, image, template):
-    engine = millpond.engine()
+    host = millpond.host()
 
     def look():
-        seen = engine.template_uses.all()
+        seen = host.template_uses.all()
         create(millpond, "web")
         return seen
 
     manager = ImageCacheManager(
-        engine.cache.store,
-        engine.cache.leases,
-        engine.catalogue,
+        host.cache.store,
+        host.cache.leases,
+        host.shared.catalogue,
         find_uses=look,
-        find_promised=engine.template_uses.promised,
-        remove=engine.cache.templates.drop,
-        cleanup=engine.cache.templates.init,
+        find_promised=host.template_uses.promised,
+        remove=host.cache.templates.drop,
+        cleanup=host.cache.templates.init,
     )
-    assert manager.prune(engine.cache.rules) == []
+    assert manager.prune(host.cache.rules) == []
     assert bases(millpond) == [template.volume]
-    assert engine.cache.leases.own().in_use == {template.volume}
+    assert host.cache.leases.own().in_use == {template.volume}
 
 
 REMOVAL = Publication(None, None, None).removal()
@@ -283,7 +283,7 @@ def test_killed_while_it_removes(millpond, image, template, step, moment):
     millpond.ok("server", "delete", "web")
     assert prune(millpond) == [template.volume]
     assert bases(millpond) == []
-    assert millpond.engine().cache.store.unfinished() == []
+    assert millpond.host().cache.store.unfinished() == []
 
 
 def flip(path):
@@ -309,7 +309,7 @@ def test_a_flipped_byte_is_found_and_the_template_fetched_again(millpond, image,
     status, outcome, detail = verified(millpond, template.volume)
     assert (status, outcome) == (0, "replaced")
     assert path.read_bytes() == before
-    (kept,) = (millpond.engine().cache.store.sidecar / "quarantine").iterdir()
+    (kept,) = (millpond.host().cache.store.sidecar / "quarantine").iterdir()
     assert str(kept) in detail
     assert kept.read_bytes() != before
 
@@ -341,9 +341,9 @@ def test_a_wrong_template_stays_beneath_servers_if_it_cannot_be_replaced(millpon
     before = (millpond.bases / name).read_bytes()
     millpond.ok("cache", "verify", "--all")
     flip(millpond.bases / name)
-    engine = Fleet.load([millpond.config], fail).engine()
-    (template,) = engine.cache.all()
-    assert engine.cache.scrub.scrub(template).outcome is Outcome.WRONG
+    host = Deployment.load([millpond.config], fail).host()
+    (template,) = host.cache.all()
+    assert host.cache.scrub.scrub(template).outcome is Outcome.WRONG
     assert bases(millpond) == [name]
     millpond.ok("cache", "verify", "--all")
     assert (millpond.bases / name).read_bytes() == before
@@ -364,8 +364,8 @@ def test_a_wrong_template_is_not_replaced_by_a_wrong_image(millpond, image, work
     assert "it could not be prepared anew: image guest is refused" in detail
     assert detail.startswith("used by web, ") == used
     assert bases(millpond) == ([path.name] if used else [])
-    assert millpond.engine().cache.store.unfinished() == []
-    (kept,) = (millpond.engine().cache.store.sidecar / "quarantine").iterdir()
+    assert millpond.host().cache.store.unfinished() == []
+    (kept,) = (millpond.host().cache.store.sidecar / "quarantine").iterdir()
     assert kept.read_bytes() == wrong
     millpond.ok("image", "add", workdir / "guest.qcow2", "--name", "again")
     if used:

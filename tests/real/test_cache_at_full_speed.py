@@ -29,7 +29,7 @@ def contents(millpond, workdir):
         "images_type = qcow2\nimages_type_mapping = vmdk:raw\n"
         f"[image_cache]\nremove_unused_original_minimum_age_seconds = 0\nmax_bytes = {BOUND}M\n"
     )
-    made, intake = {}, Intake(millpond.engine().commons.images_directory)
+    made, intake = {}, Intake(millpond.host().shared.images_directory)
     for number in range(IMAGES):
         name, format = f"image{number}", "vmdk" if number == 0 else "qcow2"
         raw, file = workdir / f"{name}.raw", workdir / f"{name}.{format}"
@@ -61,38 +61,38 @@ def test_no_base_that_anything_uses_is_ever_removed(millpond, contents, workdir,
     assert min(done[each] for each in ("create", "delete", "snapshot", "fetch", "pin")) > 0
     assert done["template pruned"] > 0
 
-    engine = millpond.engine()
-    servers = engine.records.all()
+    host = millpond.host()
+    servers = host.records.all()
     assert {each.operation for each in servers} <= {None}
     assert sorted(os.listdir(millpond.disks)) == sorted(
         disk.volume for server in servers for disk in server.disks
     )
     for server in servers:
-        assert_holds(engine, server, contents[server.image.name.split("-")[-1]], workdir / "read")
-    assert_whole(engine, millpond)
+        assert_holds(host, server, contents[server.image.name.split("-")[-1]], workdir / "read")
+    assert_whole(host, millpond)
     for server in servers:
-        delete.delete(engine.host, server)
-    for template in engine.cache.all():
-        engine.cache.manager.unpin(template.volume)
-    engine.cache.manager.prune(engine.cache.rules)
+        delete.delete(host, server)
+    for template in host.cache.all():
+        host.cache.manager.unpin(template.volume)
+    host.cache.manager.prune(host.cache.rules)
     assert list(millpond.bases.iterdir()) == []
 
 
-def assert_holds(engine, server, content, target):
+def assert_holds(host, server, content, target):
     """What the whole chain of its root disk shows, every layer stated from the record."""
     disk = server.disks[0]
-    engine.disks.extract(disk, ImageFile(path=target, format=DiskFormat.RAW))
+    host.disks.extract(disk, ImageFile(path=target, format=DiskFormat.RAW))
     assert target.read_bytes() == content
     target.unlink()
 
 
-def assert_whole(engine, millpond):
+def assert_whole(host, millpond):
     """Each template has its bytes, and nothing else is there; what disks stand on is."""
-    store = engine.cache.store
+    store = host.cache.store
     templates = {each.volume: each for each in store.all()}
     assert sorted(os.listdir(millpond.bases)) == sorted(templates)
     assert store.unfinished() == []
-    used = {d.template.volume for s in engine.records.all() for d in s.disks if d.overlay}
+    used = {d.template.volume for s in host.records.all() for d in s.disks if d.overlay}
     assert used <= set(templates)
     for template in templates.values():
-        assert engine.cache.scrub.scrub(template).outcome in (Outcome.INTACT, Outcome.RECORDED)
+        assert host.cache.scrub.scrub(template).outcome in (Outcome.INTACT, Outcome.RECORDED)

@@ -14,7 +14,7 @@ from millpond.model.sizes import KiB, MiB
 
 def add_images(millpond, workdir, sizes):
     """By name; no byte is a hole, and a server's template has to be converted."""
-    intake = Intake(millpond.engine().commons.images_directory)
+    intake = Intake(millpond.host().shared.images_directory)
     for name, size in sizes.items():
         raw, file = workdir / f"{name}.raw", workdir / f"{name}.qcow2"
         raw.write_bytes(os.urandom(size))
@@ -84,10 +84,10 @@ def test_the_bound_holds_through_random_fetches(millpond, workdir, fetches, imag
     add_images(millpond, workdir, sizes)
     bound = sum(sizes.values()) // 3
     millpond.configure(f"[image_cache]\nmax_bytes = {bound // KiB}K\n")
-    engine, held = millpond.engine(), set()
+    host, held = millpond.host(), set()
     for _ in range(fetches):
-        image = engine.catalogue.get(chance.choice(list(sizes)))
-        made = engine.cache.templates.fetch_image(image, DiskFormat.RAW)
+        image = host.shared.catalogue.get(chance.choice(list(sizes)))
+        made = host.cache.templates.fetch_image(image, DiskFormat.RAW)
         there = {each.name: each.stat().st_blocks * 512 for each in millpond.bases.iterdir()}
         assert made.volume in there
         assert sum(there.values()) <= bound

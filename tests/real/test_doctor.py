@@ -37,7 +37,7 @@ BASES = "nova-base-images-pool"
 
 def worries(millpond, *, mend=False):
     """What is neither fine nor mended, as (check, level, what)."""
-    found = examine_host(millpond.engine(), mend=mend)
+    found = examine_host(millpond.host(), mend=mend)
     return [
         (each.check, each.level.value, each.what)
         for each in found
@@ -47,21 +47,21 @@ def worries(millpond, *, mend=False):
 
 def only_worry(millpond):
     """The one finding that is not fine."""
-    (found,) = [each for each in examine_host(millpond.engine()) if each.level is not Level.OK]
+    (found,) = [each for each in examine_host(millpond.host()) if each.level is not Level.OK]
     return found
 
 
 def seen_in(millpond, check):
-    return [each for each in examine_host(millpond.engine()) if each.check == check]
+    return [each for each in examine_host(millpond.host()) if each.check == check]
 
 
 @pytest.fixture
 def server(millpond, micro_guest):
     """Off, with a qcow2 disk over a raw template."""
-    engine = millpond.engine()
-    image = Intake(engine.commons.images_directory).add(micro_guest.path, name="micro")
+    host = millpond.host()
+    image = Intake(host.shared.images_directory).add(micro_guest.path, name="micro")
     request = ServerRequest(name="web", image=image, flavor=Flavor(memory=32 * MiB))
-    made = create.create(engine.host, request, start=False)
+    made = create.create(host, request, start=False)
     assert worries(millpond) == []
     return made
 
@@ -190,16 +190,16 @@ def test_without_libvirt_what_needs_it_is_one_line_each(millpond, server, libvir
     assert "cannot reach libvirt" in what
     others = {what for _check, level, what in found if level == "unknown"}
     assert others == {"not looked at: libvirt is not reachable"}
-    looked = {each.check for each in examine_host(millpond.engine()) if each.level is Level.OK}
+    looked = {each.check for each in examine_host(millpond.host()) if each.level is Level.OK}
     assert looked == {"state", "space", "records", "operations", "images", "confinement"}
     libvirtd.start()
     assert worries(millpond) == []
 
 
 def test_a_qemu_that_is_too_old_is_told_once(millpond, libvirtd):
-    engine = millpond.engine()
-    engine.libvirtd = Libvirtd(libvirtd.uri, minimum_qemu=(99, 0, 0))
-    found = [each for each in examine_host(engine) if each.level is not Level.OK]
+    host = millpond.host()
+    host.libvirtd = Libvirtd(libvirtd.uri, minimum_qemu=(99, 0, 0))
+    found = [each for each in examine_host(host) if each.level is not Level.OK]
     problems = [each for each in found if each.level is Level.PROBLEM]
     assert [each.check for each in problems] == ["versions"]
     assert re.search(r"QEMU [\d.]+ is too old: Millpond needs 99", problems[0].what)
@@ -418,13 +418,13 @@ def test_an_interrupted_server_is_undone_and_one_that_is_worked_on_is_not_touche
     found = only_worry(millpond)
     assert (found.check, found.level) == ("operations", Level.PROBLEM)
     assert "'half' was left in the middle of 'create'" in found.what
-    engine = millpond.engine()
-    with engine.records.lock(engine.commons.server("half")):
+    host = millpond.host()
+    with host.records.lock(host.shared.server("half")):
         assert worries(millpond) == []
         assert worries(millpond, mend=True) == []
-    assert [each.name for each in millpond.engine().records.all()] == ["half", "web"]
+    assert [each.name for each in millpond.host().records.all()] == ["half", "web"]
     assert worries(millpond, mend=True) == []
-    assert [each.name for each in millpond.engine().records.all()] == ["web"]
+    assert [each.name for each in millpond.host().records.all()] == ["web"]
     assert [each.name() for each in connection.listAllDomains()] == ["web"]
 
 
@@ -475,7 +475,7 @@ def test_a_template_that_disks_stand_on_is_prepared_anew(millpond, server, conne
 
 
 def test_a_template_that_cannot_be_prepared_anew(millpond, server):
-    millpond.engine().catalogue.remove(millpond.engine().catalogue.get("micro"))
+    millpond.host().shared.catalogue.remove(millpond.host().shared.catalogue.get("micro"))
     (base,) = millpond.bases.iterdir()
     away = base.rename(base.with_suffix(".away"))
     problems = [each for each in worries(millpond, mend=True) if each[1] == "problem"]

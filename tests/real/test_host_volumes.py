@@ -94,10 +94,10 @@ def test_a_server_stands_on_a_device_by_its_name_in_the_base_pool(
 def test_what_lies_behind_the_image_on_the_device_is_not_seen(host, device, workdir):
     """B44"""
     host.create("a", "--disk", "4M", "--no-start")
-    engine = host.millpond.engine()
-    (disk,) = engine.commons.server("a").disks
+    there = host.millpond.host()
+    (disk,) = there.shared.server("a").disks
     target = workdir / "shown"
-    engine.disks.extract(disk, ImageFile(path=target, format=DiskFormat.RAW))
+    there.disks.extract(disk, ImageFile(path=target, format=DiskFormat.RAW))
     assert (target.stat().st_size, SECRET in target.read_bytes()) == (4 * MiB, False)
 
 
@@ -126,10 +126,10 @@ def test_what_is_written_behind_a_link_later_is_bytes_and_names_no_file(
         host.create("a", "--no-start")
         with device.open("r+b") as file:
             file.write(hostile.read_bytes()[:MiB])
-        engine = millpond.engine()
-        (disk,) = engine.commons.server("a").disks
+        host = millpond.host()
+        (disk,) = host.shared.server("a").disks
         target = workdir / "shown"
-        engine.disks.extract(disk, ImageFile(path=target, format=DiskFormat.RAW))
+        host.disks.extract(disk, ImageFile(path=target, format=DiskFormat.RAW))
         shown = target.read_bytes()
         if format == "raw":
             assert shown.startswith(hostile.read_bytes()[:512])
@@ -172,7 +172,7 @@ def test_a_device_that_comes_back_under_another_name_changes_no_domain(
         connection.lookupByName("a").destroy()
     with device_of(content, workdir / "third") as device:
         host.cinder.connection["device_path"] = str(device)
-        host.millpond.engine().cache.templates.init()
+        host.millpond.host().cache.templates.init()
         assert os.readlink(host.name) == str(device)
 
 
@@ -211,7 +211,7 @@ def test_a_link_whose_volume_is_gone_is_dropped_with_its_name(host, content, wor
     with device_of(content, workdir / "device"):
         host.millpond.ok("cache", "fetch", ID)
     host.cinder.is_gone = True
-    host.millpond.engine().cache.templates.init()
+    host.millpond.host().cache.templates.init()
     assert (host.templates(), host.left()) == ([], [])
 
 

@@ -50,12 +50,12 @@ class Attack:
 
     def check_the_domains(self):
         """As they run and as they are defined: what the record says, to the last empty layer."""
-        engine = self.millpond.engine()
-        for server in engine.records.all():
-            chains = {each.role: engine.disks.chain(each) for each in server.disks}
+        host = self.millpond.host()
+        for server in host.records.all():
+            chains = {each.role: host.disks.chain(each) for each in server.disks}
             recorded = [disk_xml(server, each, chains[each.role]) for each in server.disks]
             for defined in (False, True):
-                found = engine.domains.description(server.id, defined=defined)
+                found = host.domains.description(server.id, defined=defined)
                 assert list(found.disks) == recorded
 
     def ok(self, *words):

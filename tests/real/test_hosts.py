@@ -71,10 +71,10 @@ def test_without_the_filter_any_host_is_good(images):
 
 def test_what_a_server_takes_comes_and_goes_with_it(images):
     create(images, "web", "qcow2", "--disk", "2G")
-    fleet = images.fleet()
-    web = fleet.server("web")
-    placed = fleet.scheduler.placement.allocations
-    host = fleet.scheduler.reporter.providers()[web.host]
+    deployment = images.deployment()
+    web = deployment.server("web")
+    placed = deployment.scheduler.placement.allocations
+    host = deployment.scheduler.reporter.providers()[web.host]
 
     def taken(gibibytes):
         return {
@@ -147,10 +147,10 @@ def test_a_host_that_is_gone_gets_no_servers_and_keeps_those_it_has(images, grov
 def test_a_format_that_a_host_loses_is_reported_no_more(images):
     images.plant(rest=FILTER)
     create(images, "one", "vmdk")
-    fleet = images.fleet()
-    uuids = {name: found.host for name, found in fleet.scheduler.reporter.providers().items()}
-    providers = fleet.scheduler.placement.providers
-    fleet.scheduler.placement.make_traits(["CUSTOM_ROOM_7"])
+    deployment = images.deployment()
+    uuids = {name: found.host for name, found in deployment.scheduler.reporter.providers().items()}
+    providers = deployment.scheduler.placement.providers
+    deployment.scheduler.placement.make_traits(["CUSTOM_ROOM_7"])
     providers.change_traits(uuids["birch"], lambda now: now | {"CUSTOM_ROOM_7"})
     images.plant({"birch": "image_type_exclude_list = vmdk"}, rest=FILTER)
     images.ok("host", "list", "--refresh")
@@ -164,11 +164,11 @@ def test_flavours_and_images_ask_for_traits(images):
     images.plant(rest="[flavor:fast]\nmemory = 16M\nextra_specs = trait:CUSTOM_FAST=required")
     words = ("server", "create", "web", "--image", "raw", "--flavor", "fast")
     assert "CUSTOM_FAST" in images.fails(*words)[1]
-    fleet = images.fleet()
+    deployment = images.deployment()
     images.ok("host", "list", "--refresh")
-    fleet.scheduler.placement.make_traits(["CUSTOM_FAST"])
-    uuid = fleet.scheduler.reporter.providers()["birch"].host
-    fleet.scheduler.placement.providers.change_traits(uuid, lambda now: now | {"CUSTOM_FAST"})
+    deployment.scheduler.placement.make_traits(["CUSTOM_FAST"])
+    uuid = deployment.scheduler.reporter.providers()["birch"].host
+    deployment.scheduler.placement.providers.change_traits(uuid, lambda now: now | {"CUSTOM_FAST"})
     images.ok(*words)
     assert images.where("web") == "birch"
 
@@ -303,4 +303,4 @@ def test_servers_of_a_single_host_are_counted_when_a_second_one_comes(images):
     images.ok("host", "list", "--refresh")
     assert images.taken_by() == set()
     images.ok("doctor", "--placement", "--mend")
-    assert images.taken_by() == {images.fleet().server("web").id}
+    assert images.taken_by() == {images.deployment().server("web").id}

@@ -43,5 +43,5 @@ def test_what_servers_take_is_right_after_mending(
     killed(web, verb, step, moment, *VERBS[verb])
     web.run("doctor", "--mend")
     assert web.ok("doctor", "--placement").endswith("no problem\n")
-    servers = {each.id for each in web.fleet().records.all()}
+    servers = {each.id for each in web.deployment().records.all()}
     assert web.taken_by() == servers

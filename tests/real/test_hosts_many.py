@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from millpond.errors import NoValidHost
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
 from millpond.model.flavor import Flavor
 from millpond.model.sizes import MiB
+from millpond.servers import across_hosts
 from millpond.servers.request import ServerRequest
 from tests.support.grove import NAMES, Grove
 from tests.support.image_files import image_of_each_format
@@ -47,13 +48,13 @@ def planted(grove: Grove, workdir: Path) -> Grove:
     return grove
 
 
-def create(fleet: Fleet, name: str, image: str) -> str | NoValidHost:
+def create(deployment: Deployment, name: str, image: str) -> str | NoValidHost:
     """The host that it is on, or why there is none."""
     request = ServerRequest(
-        name=name, image=fleet.images.get(image), flavor=Flavor(memory=16 * MiB)
+        name=name, image=deployment.images.get(image), flavor=Flavor(memory=16 * MiB)
     )
     try:
-        return fleet.create(request, start=False).host
+        return across_hosts.create(deployment, request, start=False).host
     except NoValidHost as error:
         return error
 
@@ -62,12 +63,12 @@ def placed(
     grove: Grove, count: int, format_of: Callable[[int], str]
 ) -> Iterator[tuple[str, str | NoValidHost]]:
     """Format and host of each, made by threads of one process."""
-    fleet = grove.fleet()
+    deployment = grove.deployment()
     formats = [format_of(number) for number in range(count)]
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         yield from zip(
             formats,
-            pool.map(lambda n: create(fleet, f"s{n}", formats[n]), range(count)),
+            pool.map(lambda n: create(deployment, f"s{n}", formats[n]), range(count)),
             strict=True,
         )
 
@@ -75,7 +76,7 @@ def placed(
 @pytest.mark.timeout(900)
 def test_no_server_lands_where_its_image_is_not_taken(planted: Grove) -> None:
     planted.ok("host", "list", "--refresh")
-    placement = planted.fleet().scheduler.placement
+    placement = planted.deployment().scheduler.placement
     plenty = dict.fromkeys(("VCPU", "MEMORY_MB", "DISK_GB"), 100_000)
     register(placement, "esx", "COMPUTE_IMAGE_TYPE_VMDK", amounts=plenty)
     register(placement, "old", amounts=plenty)
@@ -90,7 +91,7 @@ def test_no_server_lands_where_its_image_is_not_taken(planted: Grove) -> None:
             assert format in TAKEN[host]
     used = Counter(host for _, host in found if isinstance(host, str))
     assert used.keys() == set(NAMES)
-    servers = {each.id for each in planted.fleet().records.all()}
+    servers = {each.id for each in planted.deployment().records.all()}
     assert planted.taken_by() == servers
     assert planted.ok("doctor", "--placement").endswith("no problem\n")
 
@@ -118,7 +119,7 @@ def nearly_full(planted: Grove) -> Grove:
 def check(grove: Grove, outcomes: list[bool]) -> None:
     """As many as fit are there, and nothing of the others."""
     assert sum(outcomes) == SEATS
-    servers = grove.fleet().records.all()
+    servers = grove.deployment().records.all()
     assert Counter(each.host for each in servers) == dict.fromkeys(NAMES, SEATS // 3)
     assert grove.taken_by() == {each.id for each in servers}
     assert grove.ok("doctor", "--placement").endswith("no problem\n")
@@ -126,9 +127,9 @@ def check(grove: Grove, outcomes: list[bool]) -> None:
 
 @pytest.mark.timeout(600)
 def test_fifty_threads_at_nearly_full_hosts(nearly_full: Grove) -> None:
-    fleet = nearly_full.fleet()
+    deployment = nearly_full.deployment()
     with ThreadPoolExecutor(50) as pool:
-        found = list(pool.map(lambda n: create(fleet, f"s{n}", "raw"), range(50)))
+        found = list(pool.map(lambda n: create(deployment, f"s{n}", "raw"), range(50)))
     lost = [each for each in found if isinstance(each, NoValidHost)]
     check(nearly_full, [isinstance(each, str) for each in found])
     assert all("VCPU" in str(each) for each in lost)

@@ -78,7 +78,7 @@ def left(millpond, micro_guest, workdir, connection):
 def test_a_delete_that_could_not_begin_leaves_the_snapshot_to_be_undone(left, millpond):
     """Its record would forget the overlay, and the next start what the guest wrote there."""
     found = left()
-    host = unwritable(millpond, millpond.engine().host)
+    host = unwritable(millpond, millpond.host())
     with pytest.raises(StateNotWritable):
         delete.delete(host, millpond.server("web"))
     assert millpond.server("web").operation.verb == "snapshot"

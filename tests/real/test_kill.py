@@ -7,7 +7,7 @@ import pytest
 from lxml import etree
 
 from millpond.errors import ConnectionLost, HostUnreachable, StateNotWritable, VolumeExists
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
 from millpond.model.flavor import Flavor
 from millpond.model.formats import DiskFormat
 from millpond.model.names import template_name
@@ -56,24 +56,24 @@ def vmdk(millpond, micro_guest, workdir):
 
 
 def create(millpond, name, image):
-    engine = millpond.engine()
+    host = millpond.host()
     request = ServerRequest(
-        name=name, image=engine.catalogue.get(image), flavor=Flavor(memory=32 * MiB)
+        name=name, image=host.shared.catalogue.get(image), flavor=Flavor(memory=32 * MiB)
     )
-    return create_server(engine.host, request)
+    return create_server(host, request)
 
 
 def listed(millpond):
     """What ``server list`` says."""
-    engine = millpond.engine()
-    servers = engine.records.all()
-    states = statuses(servers, engine.records, engine.domains)
+    host = millpond.host()
+    servers = host.records.all()
+    states = statuses(servers, host.records, host.domains)
     return {each.name: states[each.id] for each in servers}
 
 
 def leftovers(millpond, connection):
     """Everything in the world that belongs to no server of the list."""
-    known = {each.id for each in millpond.engine().records.all()}
+    known = {each.id for each in millpond.host().records.all()}
     pool = connection.storagePoolLookupByName("nova-disks-pool")
     pool.refresh()
     return {
@@ -86,7 +86,7 @@ def leftovers(millpond, connection):
             for each in (millpond.state / "instances").iterdir()
             if len(each.name) == 36 and each.name not in known
         ],
-        "incoming": LocalTemplates(millpond.engine().pools.base).unfinished(),
+        "incoming": LocalTemplates(millpond.host().pools.base).unfinished(),
     }
 
 
@@ -144,8 +144,8 @@ def test_killed_in_create_with_a_kernel(millpond, linux_ami, connection, step, m
 @pytest.mark.parametrize(("step", "moment"), moments_here("create"))
 def test_killed_in_create_and_deleted_without_mending(millpond, vmdk, connection, step, moment):
     killed(millpond, "create", step, moment, "create", "victim", vmdk)
-    engine = millpond.engine()
-    delete.delete(engine.host, engine.commons.server("victim"))
+    host = millpond.host()
+    delete.delete(host, host.shared.server("victim"))
     assert listed(millpond) == {}
     assert leftovers(millpond, connection) == NOTHING
 
@@ -172,7 +172,7 @@ def test_killed_in_start_and_reboot(millpond, vmdk, connection, micro_guest, ver
     made = create(millpond, "victim", vmdk)
     millpond.wait_for_console(made.id, "READY")
     if verb == "start":
-        power.stop(millpond.engine().host, made, patience=0)
+        power.stop(millpond.host(), made, patience=0)
     killed(millpond, verb, step, moment, verb, "victim")
     assert listed(millpond) == {"victim": f"interrupted ({verb}: {step})"}
     millpond.ok("doctor", "--mend")
@@ -186,7 +186,7 @@ def test_killed_in_the_preparation_of_a_template(
 ):
     killed(millpond, "prepare", step, moment, "create", "victim", vmdk)
     assert listed(millpond) == {"victim": "interrupted (create: template)"}
-    recorded = list(LocalTemplates(millpond.engine().pools.base).all())
+    recorded = list(LocalTemplates(millpond.host().pools.base).all())
     assert len(recorded) == (1 if (step, moment) == ("record", Moment.END) else 0)
     made = create(millpond, "after", vmdk)
     assert micro_guest.marker in millpond.wait_for_console(made.id, "READY")
@@ -204,7 +204,7 @@ def test_doctor_alone_clears_a_preparation_away(millpond, vmdk, connection, step
     assert leftovers(millpond, connection) == NOTHING
     published = step in ("refresh", "record") or (step, moment) == ("publish", Moment.END)
     assert len(os.listdir(millpond.bases)) == (1 if published else 0)
-    assert len(list(millpond.engine().cache.all())) == (1 if published else 0)
+    assert len(list(millpond.host().cache.all())) == (1 if published else 0)
 
 
 def capacity(connection, volume):
@@ -216,13 +216,13 @@ def capacity(connection, volume):
 @pytest.mark.parametrize(("step", "moment"), moments_here("grow"))
 def test_killed_while_a_disk_grows(millpond, vmdk, connection, step, moment):
     made = create(millpond, "victim", vmdk)
-    power.stop(millpond.engine().host, made, patience=0)
+    power.stop(millpond.host(), made, patience=0)
     killed(millpond, "grow", step, moment, "grow", "victim", 8 * MiB)
     assert listed(millpond) == {"victim": f"interrupted (grow: {step})"}
     millpond.ok("doctor", "--mend")
     disk = millpond.server("victim").disks[0]
     assert disk.size == 8 * MiB == capacity(connection, disk.volume)
-    power.start(millpond.engine().host, millpond.server("victim"))
+    power.start(millpond.host(), millpond.server("victim"))
     millpond.wait_for_console(made.id, "READY")
 
 
@@ -233,7 +233,7 @@ def test_killed_while_a_disk_comes(millpond, vmdk, connection, step, moment, run
     made = create(millpond, "victim", vmdk)
     millpond.wait_for_console(made.id, "READY")
     if not running:
-        power.stop(millpond.engine().host, made, patience=0)
+        power.stop(millpond.host(), made, patience=0)
     killed(millpond, "disk add", step, moment, "add", "victim", 4 * MiB)
     assert listed(millpond) == {"victim": f"interrupted (disk add: {step})"}
     millpond.ok("doctor", "--mend")
@@ -254,7 +254,7 @@ def test_a_disk_that_came_stays_when_its_recovery_fails(millpond, vmdk, connecti
         file.seek(2 * MiB)
         file.write(b"written by the guest")
     with pytest.raises(StateNotWritable):
-        recover(unwritable(millpond, millpond.engine().host), server)
+        recover(unwritable(millpond, millpond.host()), server)
     assert b"written by the guest" in (millpond.disks / server.disks[1].volume).read_bytes()
     assert (
         len(etree.fromstring(connection.lookupByName("victim").XMLDesc()).findall(".//disk")) == 2
@@ -266,14 +266,14 @@ def test_a_disk_that_came_stays_when_its_recovery_fails(millpond, vmdk, connecti
 @pytest.mark.parametrize(("step", "moment"), moments_here("disk remove"))
 def test_killed_while_a_disk_goes(millpond, vmdk, connection, step, moment):
     made = create(millpond, "victim", vmdk)
-    power.stop(millpond.engine().host, made, patience=0)
-    data_disks.add(millpond.engine().host, millpond.server("victim"), 4 * MiB)
+    power.stop(millpond.host(), made, patience=0)
+    data_disks.add(millpond.host(), millpond.server("victim"), 4 * MiB)
     killed(millpond, "disk remove", step, moment, "remove", "victim", "disk.data0")
     assert listed(millpond) == {"victim": f"interrupted (disk remove: {step})"}
     millpond.ok("doctor", "--mend")
     assert [disk.role for disk in millpond.server("victim").disks] == ["disk"]
     assert len(os.listdir(millpond.disks)) == 1
-    power.start(millpond.engine().host, millpond.server("victim"))
+    power.start(millpond.host(), millpond.server("victim"))
 
 
 @pytest.mark.parametrize(("step", "moment"), moments("snapshot"))
@@ -289,7 +289,7 @@ def test_killed_while_a_running_server_becomes_an_image(millpond, vmdk, connecti
     assert listed(millpond) == {"victim": "running"}
     assert (chains(domain), domain.ID()) == (before, number)
     assert os.listdir(millpond.disks) == [made.disks[0].volume]
-    assert [each.name for each in millpond.engine().catalogue.all()] == [vmdk]
+    assert [each.name for each in millpond.host().shared.catalogue.all()] == [vmdk]
     assert list((millpond.state / "images" / "incoming").iterdir()) == []
     wait_for_ticks(millpond, made.id)
 
@@ -302,12 +302,12 @@ def test_libvirtd_dies_in_the_middle_of_a_create(millpond, vmdk, libvirtd, conne
         if (verb, step, moment) == ("create", "domain", Moment.BEGIN):
             libvirtd.kill()
 
-    engine = Fleet.load([millpond.config], watch).engine()
+    host = Deployment.load([millpond.config], watch).host()
     request = ServerRequest(
-        name="victim", image=engine.catalogue.get(vmdk), flavor=Flavor(memory=32 * MiB)
+        name="victim", image=host.shared.catalogue.get(vmdk), flavor=Flavor(memory=32 * MiB)
     )
     with pytest.raises((ConnectionLost, HostUnreachable)):
-        create_server(engine.host, request)
+        create_server(host, request)
     libvirtd.start()
     assert listed(millpond) == {"before": "running", "victim": "interrupted (create: domain)"}
     millpond.ok("doctor", "--mend")
@@ -333,10 +333,10 @@ def test_killed_while_a_template_is_removed(millpond, vmdk, connection):
     """Its record is gone, its file is not: the workspace proves that it is ours."""
     millpond.configure("[image_cache]\nremove_unused_original_minimum_age_seconds = 0\n")
     create(millpond, "web", vmdk)
-    engine = millpond.engine()
-    delete.delete(engine.host, engine.commons.server("web"))
+    host = millpond.host()
+    delete.delete(host, host.shared.server("web"))
     killed(millpond, "remove", "file", Moment.BEGIN, "prune")
-    assert list(engine.cache.all()) == []
+    assert list(host.cache.all()) == []
     assert len(os.listdir(millpond.bases)) == 1
     millpond.ok("doctor", "--mend")
     assert os.listdir(millpond.bases) == []
@@ -348,7 +348,7 @@ def test_killed_while_a_template_is_removed(millpond, vmdk, connection):
 def test_a_base_that_nova_made_after_a_kill_stays(millpond, vmdk, step, tidy):
     """Its own driver on another host of a shared directory, say, or here before the upgrade."""
     killed(millpond, "prepare", step, Moment.BEGIN, "create", "victim", vmdk)
-    image = millpond.engine().images.get(vmdk)
+    image = millpond.host().images.get(vmdk)
     base = millpond.bases / template_name(image.id, DiskFormat.RAW)
     made = base.with_name("made-by-nova")
     made.write_bytes(b"made by Nova")

@@ -64,9 +64,9 @@ def guest(millpond, micro_guest, workdir):
 
 @pytest.mark.timeout(400)
 def test_a_hundred_servers_come_and_go_sixteen_at_a_time(millpond, guest, connection):
-    engine = millpond.engine()
-    host, domains, flavor = engine.host, engine.domains, Flavor(memory=16 * MiB)
-    images = [engine.catalogue.get(name) for name in ("guest", "raw")]
+    host = millpond.host()
+    domains, flavor = host.domains, Flavor(memory=16 * MiB)
+    images = [host.shared.catalogue.get(name) for name in ("guest", "raw")]
 
     def come_and_go(number):
         request = ServerRequest(name=f"s{number}", image=images[number % 2], flavor=flavor)
@@ -113,9 +113,9 @@ def test_a_template_is_prepared_once_however_many_ask(millpond, micro_guest, wor
 
 def test_threads_that_want_one_template_get_the_same(millpond, micro_guest, workdir):
     millpond.ok("image", "add", converted(micro_guest, "vmdk", workdir), "--name", "vmdk")
-    engine = millpond.engine()
-    image = engine.catalogue.get("vmdk")
-    handler = engine.cache.templates
+    host = millpond.host()
+    image = host.shared.catalogue.get("vmdk")
+    handler = host.cache.templates
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: handler.fetch_image(image, DiskFormat.RAW), range(16)))
     assert len(set(found)) == 1
@@ -145,8 +145,8 @@ def by_processes(millpond, count):
 
 
 def by_threads(millpond, count):
-    engine = millpond.engine()
-    host, image, flavor = engine.host, engine.images.get(ID), Flavor(memory=16 * MiB)
+    host = millpond.host()
+    image, flavor = host.images.get(ID), Flavor(memory=16 * MiB)
 
     def create(number):
         create_server(host, ServerRequest(name=f"s{number}", image=image, flavor=flavor))

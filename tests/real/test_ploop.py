@@ -267,18 +267,18 @@ def test_a_snapshot_of_a_ploop_disk_boots(ploop, format):
 
 
 def test_without_the_hosts_files_a_ploop_disk_is_refused_and_nothing_is_left(ploop):
-    engine = ploop.engine()
-    request = ServerRequest(name="web", image=engine.catalogue.get("guest"), flavor=Flavor())
+    host = ploop.host()
+    request = ServerRequest(name="web", image=host.shared.catalogue.get("guest"), flavor=Flavor())
     with pytest.raises(NeedsHostFiles, match=r"libvirt cannot make one, and .* cannot be opened"):
-        create_server(without_files(engine), request)
+        create_server(without_files(host), request)
     assert os.listdir(ploop.disks) == []
     assert ploop.json("server", "list") == []
 
 
 def test_without_the_hosts_files_a_ploop_disk_does_not_grow(ploop):
     made = create(ploop, "--no-start")
-    engine = ploop.engine()
+    host = ploop.host()
     with pytest.raises(NeedsHostFiles, match="cannot be opened here"):
-        grow.grow(without_files(engine), engine.commons.server("web"), "disk", 8 * MiB)
+        grow.grow(without_files(host), host.shared.server("web"), "disk", 8 * MiB)
     assert listed(ploop) == {"web": "stopped"}
     assert virtual_size(path_of(ploop, made), "parallels") == MiB

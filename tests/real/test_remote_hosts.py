@@ -57,30 +57,30 @@ def add(far, guest, format):
 
 
 def create(far, name, image, **flavor):
-    engine = far.engine()
+    host = far.host()
     size = Flavor(memory=32 * MiB, **flavor)
-    request = ServerRequest(name=name, image=engine.images.get(image), flavor=size)
-    return create_server(engine.host, request)
+    request = ServerRequest(name=name, image=host.images.get(image), flavor=size)
+    return create_server(host, request)
 
 
 def test_files_are_looked_for_and_not_found(far):
-    engine = far.engine()
-    assert not engine.probe_local_files()
+    host = far.host()
+    assert not host.probe_local_files()
     assert far.host.run("ls", str(far.bases)).stdout == ""
     assert not far.bases.exists()
     assert far.files() == []
 
 
 def test_files_are_found_where_they_are_here(millpond):
-    engine = millpond.engine()
-    assert engine.probe_local_files()
+    host = millpond.host()
+    assert host.probe_local_files()
     assert os.listdir(millpond.bases) == []
 
 
 def test_a_marker_that_a_killed_process_left_is_swept(far):
-    base = far.engine().pools.base
+    base = far.host().pools.base
     base.create(empty(f"millpond-marker-1700000000-{'0' * 32}"))
-    assert not far.engine().probe_local_files()
+    assert not far.host().probe_local_files()
     assert base.names() == []
 
 
@@ -93,8 +93,8 @@ def test_two_that_look_at_once_do_not_mislead_each_other(millpond):
 
     def look():
         for _ in range(10):
-            engine = millpond.engine()
-            answers.append(engine.probe_local_files())
+            host = millpond.host()
+            answers.append(host.probe_local_files())
 
     threads = [threading.Thread(target=look) for _ in range(3)]
     for each in threads:
@@ -102,7 +102,7 @@ def test_two_that_look_at_once_do_not_mislead_each_other(millpond):
     for each in threads:
         each.join()
     assert answers == [True] * 30
-    assert millpond.engine().pools.base.local
+    assert millpond.host().pools.base.local
     assert os.listdir(millpond.bases) == []
 
 
@@ -254,7 +254,7 @@ def test_a_guest_that_writes_a_header_gets_no_file_of_the_host(far, raw, micro_g
     far.ok("server", "stop", "web", "--force")
     disk = far.directory / "disk"
     disk.write_bytes(two_faced(micro_guest, f"{far.place}/secret"))
-    pool = far.engine().pools.for_disk(Backend.RAW)
+    pool = far.host().pools.for_disk(Backend.RAW)
     pool.send(made.disks[0].volume, disk)
     pool.refresh()
     assert pool.get(made.disks[0].volume).reported_format == "qcow2"
@@ -297,7 +297,7 @@ def test_an_image_that_is_two_things_makes_no_raw_disk(far, micro_guest):
 def test_the_console_is_opened_there(far, qcow2):
     made = create(far, "web", qcow2)
     far.wait_for_console(made.id, "READY")
-    stream = far.engine().domains.open_console(made.id)
+    stream = far.host().domains.open_console(made.id)
     heard = b""
     for content in stream.received():
         heard += content
@@ -326,8 +326,8 @@ def test_doctor_says_what_it_did_not_look_at_and_why(far, qcow2):
 
 def test_strays_are_seen_there(far, qcow2):
     create(far, "web", qcow2)
-    engine = far.engine()
-    for pool in (engine.pools.base, engine.pools.for_disk(Backend.RAW)):
+    host = far.host()
+    for pool in (host.pools.base, host.pools.for_disk(Backend.RAW)):
         pool.create(empty("stray"))
     found = [each["what"] for each in far.json("doctor") if each["check"] == "volumes"]
     assert len([each for each in found if "stray" in each]) == 2
@@ -337,12 +337,12 @@ def test_strays_are_seen_there(far, qcow2):
 
 
 def nothing_is_left(far):
-    known = {each.id for each in far.engine().records.all()}
+    known = {each.id for each in far.host().records.all()}
     strays = [each for each in far.files(far.disks) if each[:36] not in known]
     logs = [each for each in far.files(Path(f"{far.disks}.consoles")) if each[:36] not in known]
     with far.host.connect() as connection:
         domains = [each.UUIDString() for each in connection.listAllDomains()]
-    unfinished = far.engine().cache.store.unfinished()
+    unfinished = far.host().cache.store.unfinished()
     return (strays, logs, set(domains) - known, unfinished) == ([], [], set(), [])
 
 
@@ -374,7 +374,7 @@ PREPARATION_ENDS = [("publish", Moment.END), ("record", Moment.BEGIN)]
 @pytest.mark.parametrize(("step", "moment"), some(moments_of_a_preparation(), PREPARATION_ENDS))
 def test_killed_in_the_preparation_of_a_template(far, vmdk, micro_guest, step, moment):
     killed(far, "prepare", step, moment, "create", "victim", vmdk)
-    recorded = list(far.engine().cache.store.all())
+    recorded = list(far.host().cache.store.all())
     assert len(recorded) == (1 if (step, moment) == ("record", Moment.END) else 0)
     made = create(far, "after", vmdk)
     assert micro_guest.marker in far.wait_for_console(made.id, "READY")
@@ -408,7 +408,7 @@ def test_killed_while_a_server_becomes_an_image(far, qcow2, step, moment, runnin
     far.ok("doctor", "--mend")
     assert listed(far) == {"victim": "running" if running else "stopped"}
     assert far.files(far.disks) == [made.disks[0].volume]
-    assert [each.name for each in far.engine().catalogue.all()] == [qcow2]
+    assert [each.name for each in far.host().shared.catalogue.all()] == [qcow2]
     assert list((far.state / "images" / "incoming").iterdir()) == []
 
 
@@ -449,7 +449,7 @@ def large(far, size=48 * MiB):
         file.seek(MiB)
         file.write(os.urandom(size - 2 * MiB))
     far.ok("image", "add", path, "--name", "large")
-    return far.engine().images.get("large")
+    return far.host().images.get("large")
 
 
 def test_killed_in_the_middle_of_an_upload(far):
@@ -464,12 +464,12 @@ def test_killed_in_the_middle_of_an_upload(far):
     done = subprocess.run(words, cwd=Path(__file__).parents[2], capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     (half,) = far.files(far.bases)
-    engine = far.engine()
-    assert list(engine.cache.store.all()) == []
-    assert engine.cache.store.unfinished() == [half]
+    host = far.host()
+    assert list(host.cache.store.all()) == []
+    assert host.cache.store.unfinished() == [half]
     far.ok("doctor", "--mend")
     assert far.files() == []
-    template = engine.cache.templates.fetch_image(image, DiskFormat.RAW)
+    template = host.cache.templates.fetch_image(image, DiskFormat.RAW)
     assert far.json("cache", "verify", "--all")[0]["outcome"] == "intact"
     assert template.size == image.size
 
@@ -483,29 +483,29 @@ def test_a_connection_lost_in_the_middle_of_an_upload(far):
         if len(told) == 20:
             far.host.kill()
 
-    engine = far.engine()
+    host = far.host()
     try:
         with pytest.raises((ConnectionLost, HostUnreachable)):
-            engine.cache.templates.fetch_image(image, DiskFormat.RAW, progress)
+            host.cache.templates.fetch_image(image, DiskFormat.RAW, progress)
     finally:
         far.host.start()
     assert sum(told) < image.size
-    assert list(far.engine().cache.store.all()) == []
+    assert list(far.host().cache.store.all()) == []
     far.ok("doctor", "--mend")
     assert far.files() == []
     told.clear()
-    far.engine().cache.templates.fetch_image(image, DiskFormat.RAW, lambda n: told.append(n))
+    far.host().cache.templates.fetch_image(image, DiskFormat.RAW, lambda n: told.append(n))
     assert sum(told) == image.size
 
 
 def test_a_full_pool_is_said_and_leaves_nothing(far):
     far.host.run("mount", "-o", "remount,size=16m", str(far.place))
     image = large(far)
-    engine = far.engine()
+    host = far.host()
     with pytest.raises(NoSpace, match="no space left in pool nova-base-images-pool"):
-        engine.cache.templates.fetch_image(image, DiskFormat.RAW)
+        host.cache.templates.fetch_image(image, DiskFormat.RAW)
     assert far.files() == []
-    assert engine.cache.store.unfinished() == []
+    assert host.cache.store.unfinished() == []
 
 
 def test_two_processes_fetch_one_template_once(far):
@@ -582,7 +582,7 @@ def test_a_host_that_falls_silent_is_given_up(far):
 class TestFarTemplates(TemplateStoreContract):
     @pytest.fixture
     def store(self, far, tmp_path):
-        pools = far.engine().pools
+        pools = far.host().pools
         self.records = pools.records
         return RemoteTemplates(pools.base, pools.records, tmp_path / "sidecar")
 

@@ -73,7 +73,7 @@ def create_a_ploop_disk(far):
 
 
 def open_console(far):
-    far.engine().domains.open_console(far.server("web").id).close()
+    far.host().domains.open_console(far.server("web").id).close()
     return WORKS
 
 
@@ -85,7 +85,7 @@ def snapshot_off(far):
 
 def grow_a_disk_that_is_mistaken(far):
     far.ok("server", "stop", "raw", "--force")
-    pool = far.engine().pools.for_disk(Backend.RAW)
+    pool = far.host().pools.for_disk(Backend.RAW)
     pool.send(far.server("raw").disks[0].volume, far.directory / "two-faced")
     pool.refresh()
     return refused("server", "disk", "grow", "raw", "disk", "--size", "8M")(far)

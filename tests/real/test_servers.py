@@ -181,7 +181,7 @@ def test_the_record_has_a_copy_in_the_domain_and_survives_its_loss(millpond, qco
     _, message = millpond.fails("server", "create", "other", "--image", qcow2)
     assert "another Millpond state directory" in message
     assert "doctor --adopt" in message
-    adopt(millpond.engine().host)
+    adopt(millpond.host())
     assert millpond.server("web") == before
     create(millpond, "other", qcow2, "--no-start")
 
@@ -365,7 +365,7 @@ def test_names_in_any_script_work_or_are_refused_as_names(millpond, qcow2):
 
 def test_an_operation_of_a_later_version_is_said_and_can_be_deleted(millpond, qcow2):
     made = create(millpond, "web", qcow2, "--no-start")
-    records = millpond.engine().records
+    records = millpond.host().records
     server = records.find(made["id"])
     records.put(replace(server, operation=Operation(verb="rebuild", step="x", started="now")))
     done = millpond.run("doctor", "--mend")

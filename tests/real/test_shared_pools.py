@@ -46,14 +46,14 @@ def test_a_pool_is_shared_by_those_who_see_what_one_of_them_made(shared):
 def test_it_counts_once_in_placement(shared, micro_guest):
     shared.ok("image", "add", micro_guest.path, "--name", "raw")
     pools(shared)
-    fleet = shared.fleet()
-    providers = fleet.scheduler.reporter.providers()
+    deployment = shared.deployment()
+    providers = deployment.scheduler.reporter.providers()
     assert providers["alder"].pools == providers["birch"].pools
     assert providers["cedar"].pools[POOL] not in providers["alder"].all
     for host in ("alder", "birch"):
         words = ("--image", "raw", "--memory", "16M", "--disk", "2G", "--no-start")
         shared.ok("server", "create", f"on-{host}", *words, "--host", host)
-    consumers = fleet.scheduler.placement.providers.consumers(providers["alder"].pools[POOL])
+    consumers = deployment.scheduler.placement.providers.consumers(providers["alder"].pools[POOL])
     assert sorted(each["DISK_GB"] for each in consumers.values()) == [2, 2]
     assert shared.ok("doctor", "--placement").endswith("no problem\n")
     shared.ok("server", "delete", "on-alder", "on-birch")
@@ -65,10 +65,10 @@ def test_what_servers_take_follows_when_somebody_comes_to_share_their_pool(share
     shared.plant(own, enabled=("alder", "cedar"))
     words = ("--image", "raw", "--memory", "16M", "--host", "alder", "--no-start")
     shared.ok("server", "create", "web", *words)
-    alone = shared.fleet().scheduler.reporter.providers()["alder"].pools[POOL]
+    alone = shared.deployment().scheduler.reporter.providers()["alder"].pools[POOL]
     shared.plant(own)
     shared.ok("host", "list")
-    scheduler = shared.fleet().scheduler
+    scheduler = shared.deployment().scheduler
     together = scheduler.reporter.providers()["alder"].pools[POOL]
     assert together != alone
     assert len(scheduler.placement.providers.consumers(together)) == 1
@@ -79,11 +79,11 @@ def test_what_servers_take_follows_when_somebody_comes_to_share_their_pool(share
 
 def test_who_shared_a_pool_still_does_while_one_does_not_answer(shared):
     pools(shared)
-    before = shared.fleet().scheduler.reporter.providers()
+    before = shared.deployment().scheduler.reporter.providers()
     shared.hosts["birch"].stop()
     try:
         shared.ok("host", "list", "--refresh")
-        assert shared.fleet().scheduler.reporter.providers() == before
+        assert shared.deployment().scheduler.reporter.providers() == before
     finally:
         shared.hosts["birch"].start()
 

@@ -21,21 +21,21 @@ from tests.support.millpond import converted
 
 
 @pytest.fixture
-def engine(millpond):
-    return millpond.engine()
+def host(millpond):
+    return millpond.host()
 
 
 @pytest.fixture
-def image(engine, micro_guest, workdir):
-    return Intake(engine.commons.images_directory).add(
+def image(host, micro_guest, workdir):
+    return Intake(host.shared.images_directory).add(
         converted(micro_guest, "qcow2", workdir), name="guest"
     )
 
 
-def test_a_template_is_named_as_nova_names_it(engine, image, millpond):
+def test_a_template_is_named_as_nova_names_it(host, image, millpond):
     """B15, B16: raw under the SHA-1 of the id, other formats beside it with a suffix."""
-    raw = engine.cache.templates.fetch_image(image, DiskFormat.RAW)
-    native = engine.cache.templates.fetch_image(image, DiskFormat.QCOW2)
+    raw = host.cache.templates.fetch_image(image, DiskFormat.RAW)
+    native = host.cache.templates.fetch_image(image, DiskFormat.QCOW2)
     assert raw.volume == template_name(image.id, DiskFormat.RAW)
     assert native.volume == f"{raw.volume}.qcow2"
     assert sorted(os.listdir(millpond.bases)) == [raw.volume, native.volume]
@@ -44,24 +44,24 @@ def test_a_template_is_named_as_nova_names_it(engine, image, millpond):
     assert raw.virtual_size == native.virtual_size == MiB
 
 
-def test_both_are_roots_read_only_and_known_to_libvirt(engine, image, millpond, connection):
+def test_both_are_roots_read_only_and_known_to_libvirt(host, image, millpond, connection):
     for format in (DiskFormat.RAW, DiskFormat.QCOW2):
-        template = engine.cache.templates.fetch_image(image, format)
+        template = host.cache.templates.fetch_image(image, format)
         status = os.stat(millpond.bases / template.volume)
         assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (0, 0o444)
     pool = connection.storagePoolLookupByName("nova-base-images-pool")
     assert sorted(pool.listVolumes()) == sorted(os.listdir(millpond.bases))
 
 
-def test_the_converted_bytes_are_the_guests(engine, image, millpond, micro_guest):
-    raw = engine.cache.templates.fetch_image(image, DiskFormat.RAW)
+def test_the_converted_bytes_are_the_guests(host, image, millpond, micro_guest):
+    raw = host.cache.templates.fetch_image(image, DiskFormat.RAW)
     assert (millpond.bases / raw.volume).read_bytes() == micro_guest.path.read_bytes()
 
 
 @pytest.mark.parametrize("damage", ["record", "truncated", "gone", "record gone"])
-def test_what_is_not_whole_is_made_anew(engine, image, millpond, micro_guest, damage):
+def test_what_is_not_whole_is_made_anew(host, image, millpond, micro_guest, damage):
     """B31: no valid record, no template; a file of another length is none either."""
-    template = engine.cache.templates.fetch_image(image, DiskFormat.RAW)
+    template = host.cache.templates.fetch_image(image, DiskFormat.RAW)
     path = millpond.bases / template.volume
     record = millpond.bases.with_name("_base.millpond") / "records" / f"{template.volume}.json"
     if damage == "record":
@@ -74,84 +74,84 @@ def test_what_is_not_whole_is_made_anew(engine, image, millpond, micro_guest, da
     else:
         record.unlink()
         path.unlink()
-    assert LocalTemplates(engine.pools.base).find(template.volume) is None
-    engine.cache.templates.fetch_image(image, DiskFormat.RAW)
+    assert LocalTemplates(host.pools.base).find(template.volume) is None
+    host.cache.templates.fetch_image(image, DiskFormat.RAW)
     assert path.read_bytes() == micro_guest.path.read_bytes()
 
 
-def test_somebody_elses_file_is_neither_used_nor_replaced(engine, image, millpond):
-    engine.pools.base.refresh()
+def test_somebody_elses_file_is_neither_used_nor_replaced(host, image, millpond):
+    host.pools.base.refresh()
     path = millpond.bases / template_name(image.id, DiskFormat.RAW)
     path.write_bytes(b"somebody's")
     with pytest.raises(VolumeExists):
-        engine.cache.templates.fetch_image(image, DiskFormat.RAW)
+        host.cache.templates.fetch_image(image, DiskFormat.RAW)
     assert path.read_bytes() == b"somebody's"
 
 
 @pytest.mark.parametrize("format", ["raw", "qcow2"])
-def test_a_base_that_nova_has_made_is_taken_over(engine, millpond, micro_guest, workdir, format):
+def test_a_base_that_nova_has_made_is_taken_over(host, millpond, micro_guest, workdir, format):
     """Of a raw image it is the same bytes; others Nova converts."""
     source = converted(micro_guest, format, workdir)
-    image = Intake(engine.commons.images_directory).add(source, name=format)
-    path = _base(engine, millpond, image, micro_guest.path.read_bytes())
+    image = Intake(host.shared.images_directory).add(source, name=format)
+    path = _base(host, millpond, image, micro_guest.path.read_bytes())
     before = path.stat()
-    template = engine.cache.templates.fetch_image(image, DiskFormat.RAW)
+    template = host.cache.templates.fetch_image(image, DiskFormat.RAW)
     assert template.prepared is Prepared.ADOPTION
     assert template.digest == (image.digest if format == "raw" else None)
     after = path.stat()
     assert (after.st_ino, after.st_mtime) == (before.st_ino, before.st_mtime)
     assert (after.st_uid, stat.S_IMODE(after.st_mode)) == (0, 0o444)
-    assert engine.pools.base.find(template.volume)
+    assert host.pools.base.find(template.volume)
 
 
 @pytest.mark.parametrize("wrong", ["bytes", "length", "format", "time"])
 def test_what_only_looks_like_a_base_is_left_alone(millpond, micro_guest, workdir, wrong):
     """And any, once the operator says that nothing of Nova's is left."""
     millpond.configure("images_type = libvirt-storage" if wrong == "time" else "")
-    engine = millpond.engine()
+    host = millpond.host()
     source = converted(micro_guest, "raw", workdir)
-    image = Intake(engine.commons.images_directory).add(source, name="raw")
+    image = Intake(host.shared.images_directory).add(source, name="raw")
     content = {
         "time": micro_guest.path.read_bytes(),
         "bytes": bytes(MiB),
         "length": micro_guest.path.read_bytes() + bytes(512),
         "format": converted(micro_guest, "qcow2", workdir).read_bytes().ljust(MiB, b"\0"),
     }[wrong]
-    path = _base(engine, millpond, image, content)
+    path = _base(host, millpond, image, content)
     with pytest.raises(VolumeExists):
-        engine.cache.templates.fetch_image(image, DiskFormat.RAW)
+        host.cache.templates.fetch_image(image, DiskFormat.RAW)
     assert path.read_bytes() == content
 
 
-def test_so_is_a_swap_area_of_novas(engine, millpond):
-    name = engine.cache.blanks.name(Content.SWAP, MiB)
-    path = _file(engine, millpond, name, bytes(MiB))
+def test_so_is_a_swap_area_of_novas(host, millpond):
+    name = host.cache.blanks.name(Content.SWAP, MiB)
+    path = _file(host, millpond, name, bytes(MiB))
     with pytest.raises(VolumeExists):
-        engine.cache.blanks.fetch(Content.SWAP, MiB)
+        host.cache.blanks.fetch(Content.SWAP, MiB)
     mkfs.make_swap(path)
-    assert engine.cache.blanks.fetch(Content.SWAP, MiB).prepared is Prepared.ADOPTION
+    assert host.cache.blanks.fetch(Content.SWAP, MiB).prepared is Prepared.ADOPTION
 
 
-def _base(engine, millpond, image, content):
-    return _file(engine, millpond, template_name(image.id, DiskFormat.RAW), content)
+def _base(host, millpond, image, content):
+    return _file(host, millpond, template_name(image.id, DiskFormat.RAW), content)
 
 
-def _file(engine, millpond, name, content):
+def _file(host, millpond, name, content):
     """As Nova leaves one."""
-    engine.pools.base.refresh()
+    host.pools.base.refresh()
     path = millpond.bases / name
     path.write_bytes(content)
     path.chmod(0o644)
     return path
 
 
-def test_a_template_goes_when_nothing_stands_on_it(engine, image, millpond):
+def test_a_template_goes_when_nothing_stands_on_it(host, image, millpond):
     millpond.ok("server", "create", "web", "--image", "guest", "--memory", "32M", "--no-start")
     with pytest.raises(TemplateInUse, match="is the base of web"):
-        engine.cache.templates.remove_image(image.id, DiskFormat.RAW)
+        host.cache.templates.remove_image(image.id, DiskFormat.RAW)
     millpond.ok("server", "delete", "web")
-    engine.cache.templates.remove_image(image.id, DiskFormat.RAW)
-    engine.cache.templates.remove_image(image.id, DiskFormat.RAW)
+    host.cache.templates.remove_image(image.id, DiskFormat.RAW)
+    host.cache.templates.remove_image(image.id, DiskFormat.RAW)
     assert os.listdir(millpond.bases) == []
 
 
@@ -172,19 +172,19 @@ class Stream:
         return replace(stream, chunks=lambda offset: self._spoil(stream.chunks(offset)))
 
 
-def downloading(engine, spoil=None):
+def downloading(host, spoil=None):
     context = HandlerContext(
-        store=LocalTemplates(engine.pools.base),
-        images=Stream(engine.catalogue, spoil),
-        users=engine.cache.users,
+        store=LocalTemplates(host.pools.base),
+        images=Stream(host.shared.catalogue, spoil),
+        users=host.cache.users,
     )
     return DownloadingTemplateImagehandler(context)
 
 
-def test_a_stream_is_received_and_converted(engine, image, millpond, micro_guest):
+def test_a_stream_is_received_and_converted(host, image, millpond, micro_guest):
     done = []
-    native = downloading(engine).fetch_image(image, DiskFormat.QCOW2)
-    raw = downloading(engine).fetch_image(image, DiskFormat.RAW, done.append)
+    native = downloading(host).fetch_image(image, DiskFormat.QCOW2)
+    raw = downloading(host).fetch_image(image, DiskFormat.RAW, done.append)
     assert sum(done) == image.size
     assert (native.prepared, raw.prepared) == (Prepared.DOWNLOAD, Prepared.CONVERSION)
     assert (millpond.bases / raw.volume).read_bytes() == micro_guest.path.read_bytes()
@@ -199,9 +199,9 @@ def test_a_format_that_is_kept_is_written_once(millpond, make_filesystem, micro_
     big = workdir / "big.raw"
     big.write_bytes(micro_guest.path.read_bytes() + os.urandom(128 * MiB))
     millpond.ok("image", "add", big)
-    engine = millpond.engine()
-    image = engine.catalogue.get("big")
-    handler = downloading(engine)
+    host = millpond.host()
+    image = host.shared.catalogue.get("big")
+    handler = downloading(host)
     os.sync()
     before = where.bytes_written()
     template = handler.fetch_image(image, DiskFormat.RAW)
@@ -224,23 +224,21 @@ def broken(chunks):
 
 
 @pytest.mark.parametrize("spoil", [shortened, changed, broken])
-def test_a_stream_that_is_not_the_image_leaves_nothing(engine, image, millpond, spoil):
+def test_a_stream_that_is_not_the_image_leaves_nothing(host, image, millpond, spoil):
     """B45"""
     with pytest.raises((ImageRefused, OSError)):
-        downloading(engine, spoil).fetch_image(image, DiskFormat.QCOW2)
+        downloading(host, spoil).fetch_image(image, DiskFormat.QCOW2)
     assert os.listdir(millpond.bases) == []
     beside = millpond.bases.with_name("_base.millpond")
     assert [path for path in beside.rglob("*") if path.is_file()] == []
-    assert (
-        engine.cache.templates.fetch_image(image, DiskFormat.QCOW2).prepared is Prepared.HARD_LINK
-    )
+    assert host.cache.templates.fetch_image(image, DiskFormat.QCOW2).prepared is Prepared.HARD_LINK
 
 
-def test_a_disk_of_another_size_than_its_source_says_is_refused(engine, image, millpond):
+def test_a_disk_of_another_size_than_its_source_says_is_refused(host, image, millpond):
     """The server's disk would have been planned too small for it."""
     claimed = replace(image, virtual_size=image.virtual_size // 2)
     with pytest.raises(ImageRefused, match="and its source says"):
-        downloading(engine).fetch_image(claimed, DiskFormat.QCOW2)
+        downloading(host).fetch_image(claimed, DiskFormat.QCOW2)
     assert os.listdir(millpond.bases) == []
 
 
@@ -269,14 +267,14 @@ def test_raw_disks_are_reflinks_where_the_file_system_has_them(
 
 
 def test_a_damaged_template_that_disks_stand_on_is_never_taken_away(
-    engine, image, millpond, micro_guest
+    host, image, millpond, micro_guest
 ):
     """Its preparation fails: the file that was there stays, and is replaced by the next one."""
-    template = engine.cache.templates.fetch_image(image, DiskFormat.QCOW2)
+    template = host.cache.templates.fetch_image(image, DiskFormat.QCOW2)
     record = millpond.bases.with_name("_base.millpond") / "records" / f"{template.volume}.json"
     record.write_bytes(b"damaged")
     for spoil in (changed, broken):
         with pytest.raises((ImageRefused, OSError)):
-            downloading(engine, spoil).fetch_image(image, DiskFormat.QCOW2)
+            downloading(host, spoil).fetch_image(image, DiskFormat.QCOW2)
     assert (millpond.bases / template.volume).exists()
-    assert engine.cache.templates.fetch_image(image, DiskFormat.QCOW2).digest == image.digest
+    assert host.cache.templates.fetch_image(image, DiskFormat.QCOW2).digest == image.digest

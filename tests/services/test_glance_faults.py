@@ -131,10 +131,10 @@ def test_an_image_that_went_before_its_bytes_came_leaves_nothing(
     pond: Millpond, glance: Glance, micro_guest: MicroGuest
 ) -> None:
     made = glance.upload(micro_guest.path, "raw")
-    engine = pond.engine()
-    described = engine.images.get(made.id)
+    host = pond.host()
+    described = host.images.get(made.id)
     glance.api.delete_image(made.id)
     with pytest.raises(ImageNotFound):
-        engine.cache.templates.fetch_image(described, DiskFormat.RAW)
+        host.cache.templates.fetch_image(described, DiskFormat.RAW)
     assert list(pond.bases.iterdir()) == []
-    assert engine.cache.store.unfinished() == []
+    assert host.cache.store.unfinished() == []

@@ -302,10 +302,10 @@ def write_behind(ceph: Ceph, volume: str, offset: int, content: bytes) -> None:
 
 def shown(cloud: Cloud, name: str, workdir: Path) -> bytes:
     """What the guest would see on its disk."""
-    engine = cloud.millpond.engine()
-    (disk,) = engine.commons.server(name).disks
+    host = cloud.millpond.host()
+    (disk,) = host.shared.server(name).disks
     target = workdir / "shown"
-    engine.disks.extract(disk, ImageFile(path=target, format=DiskFormat.RAW))
+    host.disks.extract(disk, ImageFile(path=target, format=DiskFormat.RAW))
     return target.read_bytes()
 
 
@@ -468,7 +468,7 @@ def test_after_a_restart_links_are_made_again_and_dangling_ones_dropped(
     assert "2 linked templates cannot be read any more" in cloud.millpond.run("doctor").stdout
     cloud.glance.api.delete_image(other)
     wait_for(lambda: cloud.cinder.api.find_volume(volume_of(other)) is None, 60)
-    cloud.millpond.engine().cache.templates.init()
+    cloud.millpond.host().cache.templates.init()
     (template,) = cloud.templates()
     (held,) = cloud.cinder.attachments(volume_of(image))
     assert (template["image"], template["link"]["attachment"]) == (image.id, held.id)
@@ -537,8 +537,8 @@ def test_qemu_reaches_a_lun_by_itself(
     """What Cinder would say of a volume that a target offers; no kernel has a part in it."""
     millpond.ok("image", "add", micro_guest.path, "--name", "guest")
     millpond.configure("images_type_mapping = raw:qcow2")
-    engine = millpond.engine()
-    image = engine.images.get("guest")
+    host = millpond.host()
+    image = host.images.get("guest")
     nowhere: Any = None
     offered = workdir / "lun"
     offered.write_bytes(micro_guest.path.read_bytes() + b"BEHIND" * MiB)
@@ -553,7 +553,7 @@ def test_qemu_reaches_a_lun_by_itself(
         ways = Ways(ceph=None, initiator="iqn.x:pond", connect=lambda _connection: nowhere)
         link = connected(Link(location=f"cinder://{image.id}"), connection, ways)
         linked = Linking(image=image, format=DiskFormat.RAW, location="", place=nowhere, link=link)
-        engine.cache.store.put(linked.described(engine.pool_plan.base.name))
+        host.cache.store.put(linked.described(host.pool_plan.base.name))
         words = ("--image", "guest", "--memory", "32M", "--network", "none", "--disk", "16M")
         made = millpond.json("server", "create", "a", *words)
         assert micro_guest.marker in millpond.wait_for_console(made["id"], "READY")

@@ -138,7 +138,7 @@ def test_servers_go_by_the_placement_of_a_cloud(
     grove.plant(rest=section)
     grove.ok("image", "add", micro_guest.path, "--name", "raw")
     grove.ok("server", "create", "web", "--image", "raw", "--memory", "16M", "--no-start")
-    web = grove.fleet().server("web")
+    web = grove.deployment().server("web")
     assert web.id in outside.providers.consumers(outside.providers.find(name=web.host)[0].uuid)
     assert outside.providers.consumers(nova) == {}
     assert not (grove.state / "placement" / "placement.sqlite").exists()

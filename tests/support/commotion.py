@@ -17,9 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from millpond.engine import Engine
 from millpond.errors import CacheFull, TemplateNotFound
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
+from millpond.hosts.host import Host
 from millpond.images.intake import Intake
 from millpond.model.flavor import Flavor
 from millpond.model.formats import DiskFormat
@@ -38,11 +38,13 @@ Identity = tuple[int, int]
 class Person:
     """Makes and removes servers and images of its own; the templates are everybody's."""
 
-    def __init__(self, engine: Engine, seed: str) -> None:
-        self._engine = engine
+    def __init__(self, host: Host, seed: str) -> None:
+        self._host = host
         self._random = random.Random(seed)
         self._seed = seed
-        self._images = [each for each in engine.catalogue.all() if each.name.startswith("image")]
+        self._images = [
+            each for each in host.shared.catalogue.all() if each.name.startswith("image")
+        ]
         self._servers: list[tuple[Server, dict[str, Identity]]] = []
         self._snapshots: list[Image] = []
         self._pinned = "none"
@@ -68,7 +70,7 @@ class Person:
     def _stands_on(self, server: Server) -> dict[str, Identity]:
         """The bases of its overlays, which must be there."""
         names = {each.template.volume for each in server.disks if each.template and each.overlay}
-        found = {name: os.stat(self._engine.cache.store.cache / name) for name in names}
+        found = {name: os.stat(self._host.cache.store.cache / name) for name in names}
         return {name: (each.st_ino, each.st_mtime_ns) for name, each in found.items()}
 
     def _create(self) -> None:
@@ -80,40 +82,40 @@ class Person:
             image=self._random.choice(self._images + self._snapshots),
             flavor=Flavor(memory=32 * MiB, swap=swap),
         )
-        made = create.create(self._engine.host, request, start=False)
+        made = create.create(self._host, request, start=False)
         self._servers.append((made, self._stands_on(made)))
 
     def _delete(self) -> None:
         if self._servers:
             server, stood_on = self._servers.pop(self._random.randrange(len(self._servers)))
             assert self._stands_on(server) == stood_on
-            delete.delete(self._engine.host, server)
+            delete.delete(self._host, server)
 
     def _snapshot(self) -> None:
         """It bears the name of the image whose content it has."""
         if self._servers and len(self._snapshots) < 2:
             server, _ = self._random.choice(self._servers)
             name = f"copy-{self._random.getrandbits(64):x}-of-{server.image.name}"
-            intake = Intake(self._engine.commons.images_directory)
+            intake = Intake(self._host.shared.images_directory)
             request = SnapshotRequest(name=name)
-            self._snapshots.append(snapshot(self._engine.host, intake, server, request))
+            self._snapshots.append(snapshot(self._host, intake, server, request))
 
     def _remove_snapshot(self) -> None:
         """Behind the cache's back: its template goes when nothing uses it."""
         if self._snapshots:
-            self._engine.catalogue.remove(self._snapshots.pop(0))
+            self._host.shared.catalogue.remove(self._snapshots.pop(0))
 
     def _fetch(self) -> None:
         image = self._random.choice(self._images)
-        self._engine.cache.templates.fetch_image(image, DiskFormat.RAW)
+        self._host.cache.templates.fetch_image(image, DiskFormat.RAW)
 
     def _prune(self) -> None:
-        cache = self._engine.cache
+        cache = self._host.cache
         gone = cache.manager.prune(cache.rules.at_once())
         self.done["template pruned"] += len(gone)
 
     def _bound(self) -> None:
-        cache = self._engine.cache
+        cache = self._host.cache
         assert cache.store.space() <= cache.rules.max_bytes
         half = replace(cache.rules, max_bytes=cache.rules.max_bytes // 2)
         self.done["template evicted"] += len(cache.manager.prune(half))
@@ -121,16 +123,16 @@ class Person:
     def _pin(self) -> None:
         """One at a time, or the cache would be full of them."""
         self._unpin()
-        self._pinned = self._random.choice([*os.listdir(self._engine.cache.store.cache), "none"])
-        self._engine.cache.manager.pin(self._pinned, self._seed)
+        self._pinned = self._random.choice([*os.listdir(self._host.cache.store.cache), "none"])
+        self._host.cache.manager.pin(self._pinned, self._seed)
 
     def _unpin(self) -> None:
-        self._engine.cache.manager.unpin(self._pinned)
+        self._host.cache.manager.unpin(self._pinned)
 
 
 def main(config: str, seconds: str, *seeds: str) -> None:
     until = time.monotonic() + float(seconds)
-    people = [Person(Fleet.load([Path(config)]).engine(), seed) for seed in seeds]
+    people = [Person(Deployment.load([Path(config)]).host(), seed) for seed in seeds]
     with ThreadPoolExecutor(len(people)) as threads:
         list(threads.map(lambda each: each.act(until), people))
     print(json.dumps(sum((each.done for each in people), Counter())))

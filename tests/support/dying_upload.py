@@ -5,7 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake
 from millpond.images.receive import receive_file
 from millpond.images.source import Upload
@@ -14,7 +14,7 @@ from millpond.system.files import silent
 
 
 def die(config: str, content: str) -> None:
-    uploads = Fleet.load([Path(config)]).uploads
+    uploads = Deployment.load([Path(config)]).uploads
     assert uploads
     directory, source = uploads
     with Intake(directory).arriving() as (id, part):

@@ -42,7 +42,7 @@ class FarMillpond(Millpond):
 
     def console(self, id: ServerId | str) -> str:
         with contextlib.suppress(NoConsole):
-            found = self.engine().consoles.read(ServerId(id), "it")
+            found = self.host().consoles.read(ServerId(id), "it")
             return found.decode(errors="replace")
         return ""
 

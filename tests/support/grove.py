@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
 from tests.support.libvirtd import PrivateLibvirtd, reason_to_skip
 from tests.support.millpond import Millpond
 
@@ -47,15 +47,15 @@ class Grove(Millpond):
         ]
         self.config.write_text("\n".join(sections) + "\n")
 
-    def fleet(self) -> Fleet:
-        return Fleet.load([self.config])
+    def deployment(self) -> Deployment:
+        return Deployment.load([self.config])
 
     def where(self, server: str) -> str:
-        return self.fleet().server(server).host
+        return self.deployment().server(server).host
 
     def taken_by(self) -> set[str]:
         """Consumers in Placement of all providers of all hosts."""
-        scheduler = self.fleet().scheduler
+        scheduler = self.deployment().scheduler
         return {
             consumer
             for host in scheduler.reporter.providers().values()

@@ -14,12 +14,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake
 from millpond.model.flavor import Flavor
 from millpond.model.sizes import MiB
 from millpond.records.journal import Moment, Watch
-from millpond.servers import data_disks, delete, power, snapshot
+from millpond.servers import across_hosts, data_disks, delete, power, snapshot
 from millpond.servers.grow import grow as grow_disk
 from millpond.servers.request import ServerRequest
 from tests.support import forked
@@ -41,34 +41,35 @@ def die_at(verb: str, step: str, moment: Moment) -> Watch:
     return watch
 
 
-def create(fleet: Fleet, name: str, image: str, swap: str = "0") -> None:
+def create(deployment: Deployment, name: str, image: str, swap: str = "0") -> None:
     flavor = Flavor(memory=32 * MiB, swap=int(swap))
-    fleet.create(ServerRequest(name=name, image=fleet.images.get(image), flavor=flavor))
+    image = deployment.images.get(image)
+    across_hosts.create(deployment, ServerRequest(name=name, image=image, flavor=flavor))
 
 
-def grow(fleet: Fleet, name: str, size: str, *how: str) -> None:
-    engine, server = fleet.find(name)
-    host = without_files(engine) if "without-files" in how else engine.host
+def grow(deployment: Deployment, name: str, size: str, *how: str) -> None:
+    host, server = deployment.find(name)
+    host = without_files(host) if "without-files" in how else host
     grow_disk(host, server, "disk", int(size))
 
 
-def take_snapshot(fleet: Fleet, name: str, image: str) -> None:
-    engine, server = fleet.find(name)
+def take_snapshot(deployment: Deployment, name: str, image: str) -> None:
+    host, server = deployment.find(name)
     request = snapshot.SnapshotRequest(name=image)
-    snapshot.snapshot(engine.host, Intake(fleet.images_directory), server, request)
+    snapshot.snapshot(host, Intake(deployment.images_directory), server, request)
 
 
-def prune(fleet: Fleet) -> None:
-    cache = fleet.engine().cache
+def prune(deployment: Deployment) -> None:
+    cache = deployment.host().cache
     cache.manager.prune(cache.rules.at_once())
 
 
 def of_server(act: Callable[..., object]) -> Callable[..., object]:
     """What is done to a server, on its host."""
 
-    def action(fleet: Fleet, name: str, *rest: str) -> None:
-        engine, server = fleet.find(name)
-        act(engine.host, server, *rest)
+    def action(deployment: Deployment, name: str, *rest: str) -> None:
+        host, server = deployment.find(name)
+        act(host, server, *rest)
 
     return action
 
@@ -88,4 +89,4 @@ ACTIONS: dict[str, Callable[..., object]] = {
 
 def main() -> None:
     config, verb, step, moment, action, *rest = sys.argv[1:]
-    ACTIONS[action](Fleet.load([Path(config)], die_at(verb, step, Moment(moment))), *rest)
+    ACTIONS[action](Deployment.load([Path(config)], die_at(verb, step, Moment(moment))), *rest)

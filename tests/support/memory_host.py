@@ -15,6 +15,7 @@ from millpond.disks.disks import Disks
 from millpond.disks.libvirt_storage import LibvirtStorage
 from millpond.disks.selection import ImagesType, Selection
 from millpond.errors import GuestHoldsOn, LibvirtFailed, NoSpace
+from millpond.hosts.host import Host
 from millpond.libvirt.domains import MarkedDomain
 from millpond.libvirt.memory_pool import MemoryPool
 from millpond.libvirt.pool import PoolType
@@ -26,10 +27,10 @@ from millpond.model.sizes import MiB
 from millpond.model.template import Prepared, Template
 from millpond.model.volume import Volume, VolumeSpec
 from millpond.records.files import FileRecords
-from millpond.servers.host import Host
 from millpond.system.locks import Locks
 from millpond.xml.domain import BackingStoreXml, DiskXml, DomainXml, RecordXml, SourceXml
 from tests.support.few_disks import disks_of
+from tests.support.host_with import host_with
 
 IMAGE = Image(
     id=ImageId("c9a3b0de-6a54-4d1e-8d9e-1f2a3b4c5d6e"),
@@ -402,15 +403,14 @@ class World:
             "block_jobs": BlockJobs(self),
             "records": self.records,
             "claims": self.claims,
-            "images": None,
             "disks": self._disks(),
             "pools": self.pools,
             "choose_virt_type": lambda: VirtType.QEMU,
-            "find_consoles": lambda: SimpleNamespace(make=nothing, remove=nothing),
+            "consoles": SimpleNamespace(make=nothing, remove=nothing),
             "starts": SimpleNamespace(hold=nullcontext),
             "watch": self._watch,
         }
-        return Host(**fields)
+        return host_with(**fields)
 
     def _disks(self) -> Disks:
         storage = LibvirtStorage(self.backend, self.pools)

@@ -1,4 +1,4 @@
-"""The command and the engine as tests use them: private libvirtd, directory of their own."""
+"""The command and the host as tests use them: private libvirtd, directory of their own."""
 
 import json
 import os
@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from millpond.disks.libvirt_storage import LibvirtStorage
-from millpond.engine import Engine
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
+from millpond.hosts.host import Host
 from millpond.libvirt.pools import Pools
 from millpond.model.formats import Backend
 from millpond.model.names import ServerId
 from millpond.model.server import Server
-from millpond.servers.host import Host
 from tests.support import forked
 from tests.support.guests import MicroGuest
+from tests.support.host_with import host_with
 from tests.support.waiting import wait_for
 
 COMMAND = Path(sys.executable).with_name("millpond")
@@ -62,14 +62,14 @@ class Millpond:
         )
         self.config.write_text(text)
 
-    def engine(self) -> Engine:
-        return Fleet.load([self.config]).engine()
+    def host(self) -> Host:
+        return Deployment.load([self.config]).host()
 
     def make_pools(self) -> None:
         """So that the world does not change by making them when a command is refused."""
-        engine = self.engine()
-        assert engine.records.owner
-        assert engine.pools.for_disk(Backend.RAW) is not engine.pools.base
+        host = self.host()
+        assert host.records.owner
+        assert host.pools.for_disk(Backend.RAW) is not host.pools.base
 
     def run(self, *words: object, seconds: float = 100) -> subprocess.CompletedProcess[str]:
         """The command in a process of its own, as a person would type it into a pipe."""
@@ -102,7 +102,7 @@ class Millpond:
         return done.returncode, done.stderr
 
     def server(self, name: str) -> Server:
-        return self.engine().commons.server(name)
+        return self.host().shared.server(name)
 
     def console(self, id: ServerId | str) -> str:
         log = self.state / "instances" / id / "console.log"
@@ -113,15 +113,15 @@ class Millpond:
         return self.console(id)
 
 
-def without_files(engine: Engine) -> Host:
-    """The engine's host as if none of its files could be opened here."""
-    locks = engine.commons.locks
-    pools = Pools(engine.libvirtd, engine.pool_plan, locks, probe=lambda _pool: False)
+def without_files(host: Host) -> Host:
+    """The host as if none of its files could be opened here."""
+    locks = host.shared.locks
+    pools = Pools(host.libvirtd, host.pool_plan, locks, probe=lambda _pool: False)
     backends = {
         each: LibvirtStorage(each, pools)
         for each in (Backend.RAW, Backend.QCOW2, Backend.PLOOP, Backend.LVM)
     }
-    return replace(engine.host, disks=replace(engine.disks, backends=backends))
+    return host_with(host, disks=replace(host.disks, backends=backends))
 
 
 def converted(guest: MicroGuest, format: str, directory: Path, *options: str) -> Path:

@@ -17,13 +17,13 @@ from tests.support.millpond import Millpond
 
 def populate(millpond: Millpond, connection: libvirt.virConnect, count: int, bases: int) -> None:
     """So many servers, each with an overlay; no disk and no template has a byte of its own."""
-    engine = millpond.engine()
+    host = millpond.host()
     blank = millpond.directory / "blank.raw"
     blank.write_bytes(bytes(MiB))
-    image = Intake(engine.commons.images_directory).add(blank, name="blank")
+    image = Intake(host.shared.images_directory).add(blank, name="blank")
     request = ServerRequest(name="model", image=image, flavor=Flavor(memory=32 * MiB))
-    model = create.create(engine.host, request, start=False)
-    store, (disk,) = engine.cache.store, model.disks
+    model = create.create(host, request, start=False)
+    store, (disk,) = host.cache.store, model.disks
     (template,) = store.all()
     assert disk.template
     names = [f"{number:040x}" for number in range(bases)]
@@ -35,7 +35,7 @@ def populate(millpond: Millpond, connection: libvirt.virConnect, count: int, bas
     for number in range(count):
         id, base = ServerId(str(uuid.uuid4())), names[number % bases]
         own = replace(disk, volume=f"{id}_disk", template=replace(disk.template, volume=base))
-        engine.records.put(replace(model, id=id, name=f"s{number}", disks=(own,)))
+        host.records.put(replace(model, id=id, name=f"s{number}", disks=(own,)))
         header = overlay.replace(template.volume.encode(), base.encode())
         (millpond.disks / own.volume).write_bytes(header)
         xml = domain.replace(model.id, id).replace(template.volume, base)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake
 from millpond.model.image import Image
 from millpond.records.journal import Moment, Watch
@@ -12,10 +12,10 @@ from tests.support.millpond import Millpond
 
 def take(millpond: Millpond, watch: Watch) -> Image:
     """Of the server "web", as image "snap"."""
-    engine = Fleet.load([millpond.config], watch).engine()
-    intake = Intake(engine.commons.images_directory)
+    host = Deployment.load([millpond.config], watch).host()
+    intake = Intake(host.shared.images_directory)
     request = SnapshotRequest(name="snap")
-    return snapshot(engine.host, intake, engine.commons.server("web"), request)
+    return snapshot(host, intake, host.shared.server("web"), request)
 
 
 def at(step: str, moment: Moment, act: Callable[[], object]) -> Watch:

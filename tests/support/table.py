@@ -53,8 +53,8 @@ def walk(
     said = {each: verdict for each, verdict in column(backend).items() if each in formats}
     mapping = ", ".join(f"{each}:{backend}" for each in ImageFormat if each.can_be_a_disk)
     millpond.configure("\n".join([f"images_type_mapping = {mapping}", *options]))
-    engine = millpond.engine()
-    selection = engine.settings.libvirt.selection
+    host = millpond.host()
+    selection = host.settings.libvirt.selection
     servers = {}
     for format, verdict in said.items():
         if verdict == "refused":
@@ -65,14 +65,14 @@ def walk(
         millpond.ok("image", "add", path, "--disk-format", format, "--name", format)
         request = ServerRequest(
             name=format.value,
-            image=engine.catalogue.get(format),
+            image=host.shared.catalogue.get(format),
             flavor=Flavor(memory=32 * MiB),
         )
-        servers[format] = create.create(engine.host, request)
+        servers[format] = create.create(host, request)
     for server in servers.values():
         assert guest.marker in millpond.wait_for_console(server.id, "READY", 120)
         assert {disk.backend for disk in server.disks} == {backend}
-        delete.delete(engine.host, server)
+        delete.delete(host, server)
 
 
 def _is_refused(selection, format: ImageFormat) -> None:

@@ -39,9 +39,9 @@ def tick_in(path: Path) -> int:
 
 def tick_on_disk(millpond: Millpond, name: str) -> int:
     """Of a server that is off."""
-    engine, path = millpond.engine(), millpond.directory / "off.qcow2"
-    disk = engine.commons.server(name).disks[0]
-    engine.disks.extract(disk, ImageFile(path=path, format=DiskFormat.QCOW2))
+    host, path = millpond.host(), millpond.directory / "off.qcow2"
+    disk = host.shared.server(name).disks[0]
+    host.disks.extract(disk, ImageFile(path=path, format=DiskFormat.QCOW2))
     return tick_in(path)
 
 

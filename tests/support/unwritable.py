@@ -1,11 +1,10 @@
 """A state directory in which no record can be written."""
 
-from dataclasses import replace
-
 from millpond.errors import StateNotWritable
+from millpond.hosts.host import Host
 from millpond.model.server import Server
 from millpond.records.files import FileRecords
-from millpond.servers.host import Host
+from tests.support.host_with import host_with
 from tests.support.millpond import Millpond
 
 
@@ -16,4 +15,4 @@ class Unwritable(FileRecords):
 
 def unwritable(millpond: Millpond, host: Host) -> Host:
     """The same host, for somebody who cannot write."""
-    return replace(host, records=Unwritable(millpond.state, millpond.engine().commons.locks))
+    return host_with(host, records=Unwritable(millpond.state, millpond.host().shared.locks))

@@ -4,14 +4,14 @@ import os
 import signal
 from pathlib import Path
 
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
 from millpond.model.formats import DiskFormat
 
 _PIECES = 20
 
 
 def die(config: str, name: str) -> None:
-    engine = Fleet.load([Path(config)]).engine()
+    host = Deployment.load([Path(config)]).host()
     done = []
 
     def progress(count: int) -> None:
@@ -19,4 +19,4 @@ def die(config: str, name: str) -> None:
         if len(done) == _PIECES:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    engine.cache.templates.fetch_image(engine.images.get(name), DiskFormat.RAW, progress)
+    host.cache.templates.fetch_image(host.images.get(name), DiskFormat.RAW, progress)

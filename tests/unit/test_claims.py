@@ -88,23 +88,23 @@ def fleet_of(records):
 
 
 def test_what_a_server_lacks_is_put_right(records):
-    fleet = fleet_of(records)
-    (found,) = placement.servers(fleet)
+    deployment = fleet_of(records)
+    (found,) = placement.servers(deployment)
     assert found.mend() == "it was put right"
-    assert fleet.scheduler.placement.allocations.claimed == [(server().id, TAKEN)]
+    assert deployment.scheduler.placement.allocations.claimed == [(server().id, TAKEN)]
 
 
 def test_but_not_while_somebody_works_on_it(records):
-    fleet = fleet_of(records)
-    (found,) = placement.servers(fleet)
+    deployment = fleet_of(records)
+    (found,) = placement.servers(deployment)
     with records.lock(server()), pytest.raises(Busy):
         found.mend()
-    assert fleet.scheduler.placement.allocations.claimed == []
+    assert deployment.scheduler.placement.allocations.claimed == []
 
 
 def test_nor_when_it_was_deleted_or_has_grown_meanwhile(records):
-    fleet = fleet_of(records)
-    (found,) = placement.servers(fleet)
+    deployment = fleet_of(records)
+    (found,) = placement.servers(deployment)
     larger = replace(server().disks[0], size=2 * server().disks[0].size)
     records.put(replace(server(), disks=(larger,)))
     with pytest.raises(NoRoom):
@@ -112,4 +112,4 @@ def test_nor_when_it_was_deleted_or_has_grown_meanwhile(records):
     records.remove(server().id)
     with pytest.raises(NoRoom):
         found.mend()
-    assert fleet.scheduler.placement.allocations.claimed == []
+    assert deployment.scheduler.placement.allocations.claimed == []

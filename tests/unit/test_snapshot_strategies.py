@@ -1,7 +1,6 @@
 """How a disk is held for a snapshot: by its pool, or by an overlay that is written back."""
 
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import cycle
 from types import SimpleNamespace
 
@@ -21,11 +20,11 @@ from millpond.records import journal
 from millpond.records.files import FileRecords
 from millpond.records.records import ServerJournal
 from millpond.servers import snapshot_strategies
-from millpond.servers.host import Host
 from millpond.servers.snapshot import snapshotting
 from millpond.system.locks import Locks
 from millpond.xml.domain import DiskXml, SourceXml
 from tests.support.few_disks import disks_of
+from tests.support.host_with import host_with
 from tests.unit.samples import server
 
 
@@ -58,9 +57,8 @@ def pool():
 
 @pytest.fixture
 def host(pool, tmp_path):
-    absent = dict.fromkeys(Host.__slots__)
     records = FileRecords(tmp_path, Locks(tmp_path / "locks"))
-    return Host(**{**absent, "disks": disks_of({Backend.QCOW2: pool}), "records": records})
+    return host_with(disks=disks_of({Backend.QCOW2: pool}), records=records)
 
 
 def take(host, extract):
@@ -209,7 +207,7 @@ class Remote:
 @pytest.fixture
 def overlaid(host, tmp_path):
     def make(machine, details=DETAILS, stalled=0.3):
-        joined = replace(
+        joined = host_with(
             host,
             domains=machine,
             block_jobs=machine,

@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.hosts import Hosts, asked
+from millpond.cli.hosts import HostNames, asked
 from millpond.cli.output import as_json, table
 from millpond.cli.progress import transfer
 from millpond.disks import precache
-from millpond.engine import Engine
 from millpond.errors import BadOption, TemplateNotFound
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
+from millpond.hosts.host import Host
 from millpond.images.boot_images import find_boot_images
 from millpond.model.formats import DiskFormat
 from millpond.model.names import printable
@@ -35,17 +35,17 @@ Names = Annotated[
 
 
 @app.command("list")
-def list_(ctx: typer.Context, host: Hosts = None, json: Json = False) -> None:
+def list_(ctx: typer.Context, host: HostNames = None, json: Json = False) -> None:
     """List the templates: for which image, how prepared, who uses them, why they stay."""
-    fleet = Fleet.load(ctx.obj.config_files)
-    images = fleet.image_names()
-    listed = [each for _, each in asked(fleet, host, lambda engine: _listed(engine, images))]
+    deployment = Deployment.load(ctx.obj.config_files)
+    images = deployment.image_names()
+    listed = [each for _, each in asked(deployment, host, lambda host: _listed(host, images))]
     if json:
         shown = [each for found in listed for each in found.plain]
         in_cluster = [{"host": found.host, **asdict(v)} for found in listed for v in found.cluster]
         print(as_json({"templates": shown, "ceph": in_cluster}))
         return
-    where = ["Host"] if fleet.has_several else []
+    where = ["Host"] if deployment.has_several else []
     table(
         (*where, *_COLUMNS),
         [((found.host, *row) if where else row) for found in listed for row in found.rows],
@@ -62,12 +62,12 @@ class _Listed:
     rows: list[tuple[str, ...]]
 
 
-def _listed(engine: Engine, images: Mapping[str, str]) -> _Listed:
-    verdicts = engine.cache.survey(engine.cache.rules)
-    in_cluster = engine.cache.in_cluster()
+def _listed(host: Host, images: Mapping[str, str]) -> _Listed:
+    verdicts = host.cache.survey(host.cache.rules)
+    in_cluster = host.cache.in_cluster()
     return _Listed(
-        host=engine.name,
-        plain=[_plain(each, images, engine.name) for each in verdicts],
+        host=host.name,
+        plain=[_plain(each, images, host.name) for each in verdicts],
         cluster=in_cluster,
         rows=[
             *(_row(each, images) for each in verdicts),
@@ -85,26 +85,26 @@ def fetch(
     format: Annotated[
         DiskFormat | None, typer.Option(help="Default: what a server here would be made from.")
     ] = None,
-    host: Hosts = None,
+    host: HostNames = None,
     json: Json = False,
 ) -> None:
     """Prepare templates ahead of need, so that the first server of an image need not wait."""
-    fleet = Fleet.load(ctx.obj.config_files)
+    deployment = Deployment.load(ctx.obj.config_files)
     wanted = {
-        engine: [each for name in images for each in _wanted(engine, name, format)]
-        for engine in fleet.chosen(host)
+        host: [each for name in images for each in _wanted(host, name, format)]
+        for host in deployment.chosen(host)
     }
     size = sum(each.image.size for theirs in wanted.values() for each in theirs)
     with transfer("fetching templates", lambda: size) as progress:
         made = [
-            (engine.name, want, template)
-            for engine, theirs in wanted.items()
-            for want, template in zip(theirs, _fetched(engine, theirs, progress), strict=True)
+            (host.name, want, template)
+            for host, theirs in wanted.items()
+            for want, template in zip(theirs, _fetched(host, theirs, progress), strict=True)
         ]
     if json:
         print(as_json([{"host": where, **asdict(each)} for where, _, each in made]))
         return
-    where = ["Host"] if fleet.has_several else []
+    where = ["Host"] if deployment.has_several else []
     table(
         (*where, "Image", "Format", "Prepared by", "Size", "Template"),
         [
@@ -121,28 +121,26 @@ def fetch(
     )
 
 
-def _fetched(
-    engine: Engine, wanted: Sequence[precache.Wanted], progress: Progress
-) -> list[Template]:
-    disks, concurrency = engine.disks, engine.commons.settings.image_cache.precache_concurrency
+def _fetched(host: Host, wanted: Sequence[precache.Wanted], progress: Progress) -> list[Template]:
+    disks, concurrency = host.disks, host.shared.settings.image_cache.precache_concurrency
     return precache.fetch(disks.templates, disks.backends, wanted, concurrency, progress)
 
 
 @app.command()
-def pin(ctx: typer.Context, names: Names, host: Hosts = None) -> None:
+def pin(ctx: typer.Context, names: Names, host: HostNames = None) -> None:
     """Keep templates, whether they are used or not."""
-    engines = Fleet.load(ctx.obj.config_files).chosen(host)
+    hosts = Deployment.load(ctx.obj.config_files).chosen(host)
     by = os.environ.get("SUDO_USER") or getpass.getuser()
-    for engine, template in _named(engines, names):
-        engine.cache.manager.pin(template.volume, by)
+    for each, template in _named(hosts, names):
+        each.cache.manager.pin(template.volume, by)
 
 
 @app.command()
-def unpin(ctx: typer.Context, names: Names, host: Hosts = None) -> None:
+def unpin(ctx: typer.Context, names: Names, host: HostNames = None) -> None:
     """Let templates go again when nothing uses them."""
-    engines = Fleet.load(ctx.obj.config_files).chosen(host)
-    for engine, template in _named(engines, names):
-        engine.cache.manager.unpin(template.volume)
+    hosts = Deployment.load(ctx.obj.config_files).chosen(host)
+    for each, template in _named(hosts, names):
+        each.cache.manager.unpin(template.volume)
 
 
 @app.command()
@@ -154,33 +152,33 @@ def prune(
     all_unused: Annotated[
         bool, typer.Option("--all-unused", help="However recently they were used.")
     ] = False,
-    host: Hosts = None,
+    host: HostNames = None,
     json: Json = False,
 ) -> None:
     """Remove templates that nothing uses, by the rules of [image_cache]."""
-    fleet = Fleet.load(ctx.obj.config_files)
+    deployment = Deployment.load(ctx.obj.config_files)
     gone = [
-        (engine.name, each)
-        for engine in fleet.chosen(host)
-        for each in _pruned(engine, dry_run=dry_run, all_unused=all_unused)
+        (host.name, each)
+        for host in deployment.chosen(host)
+        for each in _pruned(host, dry_run=dry_run, all_unused=all_unused)
     ]
     if json:
-        images = fleet.image_names()
+        images = deployment.image_names()
         print(as_json([_plain(each, images, where) for where, each in gone]))
         return
     for where, each in gone:
-        print(printable(f"{_on(fleet, where)}{each.cached.template.volume}: {each.reason}"))
+        print(printable(f"{_on(deployment, where)}{each.cached.template.volume}: {each.reason}"))
 
 
-def _pruned(engine: Engine, *, dry_run: bool, all_unused: bool) -> Sequence[Verdict]:
-    rules = engine.cache.rules.at_once() if all_unused else engine.cache.rules
+def _pruned(host: Host, *, dry_run: bool, all_unused: bool) -> Sequence[Verdict]:
+    rules = host.cache.rules.at_once() if all_unused else host.cache.rules
     if dry_run:
-        return [each for each in engine.cache.survey(rules) if each.goes]
-    return engine.cache.manager.prune(rules)
+        return [each for each in host.cache.survey(rules) if each.goes]
+    return host.cache.manager.prune(rules)
 
 
-def _on(fleet: Fleet, host: str) -> str:
-    return f"{host}: " if fleet.has_several else ""
+def _on(deployment: Deployment, host: str) -> str:
+    return f"{host}: " if deployment.has_several else ""
 
 
 @app.command()
@@ -191,61 +189,61 @@ def verify(
         typer.Argument(metavar="NAME...", help="Templates, or images by name or id."),
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="All templates.")] = False,
-    host: Hosts = None,
+    host: HostNames = None,
     json: Json = False,
 ) -> None:
     """Read templates again and compare their digests. A wrong one is set aside and fetched
     again, unless disks stand on it."""
     if bool(names) == all_:
         raise BadOption("NAME", "name templates or images, or say --all", "not both")
-    fleet = Fleet.load(ctx.obj.config_files)
-    engines = fleet.chosen(host)
-    every = ((engine, each) for engine in engines for each in engine.cache.all())
-    templates = list(every) if all_ else _named(engines, names or [])
+    deployment = Deployment.load(ctx.obj.config_files)
+    hosts = deployment.chosen(host)
+    every = ((host, each) for host in hosts for each in host.cache.all())
+    templates = list(every) if all_ else _named(hosts, names or [])
     size = sum(each.size for _, each in templates)
     with transfer("reading templates", lambda: size) as progress:
-        found = [
-            (engine.name, engine.cache.scrub.scrub(each, progress)) for engine, each in templates
-        ]
-    _show_scrubbed(fleet, found, json)
+        found = [(host.name, host.cache.scrub.scrub(each, progress)) for host, each in templates]
+    _show_scrubbed(deployment, found, json)
     if any(each.outcome is Outcome.WRONG for _, each in found):
         raise typer.Exit(1)
 
 
-def _show_scrubbed(fleet: Fleet, found: Sequence[tuple[str, Scrubbed]], json: bool) -> None:
+def _show_scrubbed(
+    deployment: Deployment, found: Sequence[tuple[str, Scrubbed]], json: bool
+) -> None:
     if json:
         print(as_json([{"host": where, **asdict(each)} for where, each in found]))
         return
     table(
         ("Template", "Found", ""),
         [
-            (f"{_on(fleet, where)}{each.template.volume}", each.outcome, each.detail)
+            (f"{_on(deployment, where)}{each.template.volume}", each.outcome, each.detail)
             for where, each in found
         ],
     )
 
 
-def _named(engines: Sequence[Engine], names: Sequence[str]) -> list[tuple[Engine, Template]]:
+def _named(hosts: Sequence[Host], names: Sequence[str]) -> list[tuple[Host, Template]]:
     """On whichever hosts have them; on none is an error."""
     found = []
     for name in names:
         missing: list[TemplateNotFound] = []
-        for engine in engines:
+        for host in hosts:
             try:
-                found += [(engine, each) for each in engine.cache.named(name)]
+                found += [(host, each) for each in host.cache.named(name)]
             except TemplateNotFound as error:
                 missing.append(error)
-        if len(missing) == len(engines):
+        if len(missing) == len(hosts):
             raise missing[0]
     return found
 
 
-def _wanted(engine: Engine, name: str, format: DiskFormat | None) -> list[precache.Wanted]:
-    image = engine.images.get(name)
+def _wanted(host: Host, name: str, format: DiskFormat | None) -> list[precache.Wanted]:
+    image = host.images.get(name)
     if format:
         return [precache.Wanted(image=image, format=format)]
-    boot = find_boot_images(image.format, image.properties, engine.images.get)
-    return list(precache.wanted(image, boot, engine.settings.libvirt.selection))
+    boot = find_boot_images(image.format, image.properties, host.images.get)
+    return list(precache.wanted(image, boot, host.settings.libvirt.selection))
 
 
 def _row(verdict: Verdict, images: Mapping[str, str]) -> tuple[str, ...]:

@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.hosts import Hosts
+from millpond.cli.hosts import HostNames
 from millpond.cli.output import as_json, table
 from millpond.cli.probe import GUEST, Verdict, probe_kvm
 from millpond.config import VirtTypeOption, option_file
 from millpond.doctor import kvm, report
 from millpond.doctor.examination import examine, examine_placement
-from millpond.engine import Engine
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
+from millpond.hosts.host import Host
 from millpond.libvirt.virtualization import KVM
 from millpond.servers import owner
 
@@ -35,7 +35,7 @@ def doctor(
     placement: Annotated[
         bool, typer.Option("--placement", help="Compare Placement with the servers' records.")
     ] = False,
-    host: Hosts = None,
+    host: HostNames = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Look for what is wrong on the hosts and say what to do about it."""
@@ -51,8 +51,8 @@ def doctor(
 
 
 def _adopt(files: tuple[Path, ...], hosts: list[str] | None, json: bool) -> None:
-    engines = Fleet.load(files).chosen(hosts)
-    adopted = [server for engine in engines for server in owner.adopt(engine.host)]
+    chosen = Deployment.load(files).chosen(hosts)
+    adopted = [server for host in chosen for server in owner.adopt(host)]
     if json:
         print(as_json(adopted))
     elif adopted:
@@ -62,23 +62,23 @@ def _adopt(files: tuple[Path, ...], hosts: list[str] | None, json: bool) -> None
 
 
 def _probe(files: tuple[Path, ...], hosts: list[str] | None, guest: Path) -> None:
-    engine = Fleet.load(files).engine(hosts[0] if hosts else "")
-    found = probe_kvm(engine.libvirtd, guest)
+    host = Deployment.load(files).host(hosts[0] if hosts else "")
+    found = probe_kvm(host.libvirtd, guest)
     match found.verdict:
         case Verdict.ABSENT:
             print(f"there is no {KVM}: servers run by plain emulation; nothing is changed")
         case Verdict.CLOSED:
-            finding = kvm.closed(engine.libvirtd)
+            finding = kvm.closed(host.libvirtd)
             print(f"{finding.what}; nothing is changed\n  do: {finding.do}")
         case Verdict.USABLE:
             print(f"KVM runs {guest}; nothing is changed")
         case Verdict.UNUSABLE:
             print(f"KVM is not usable: {guest} runs without it, but with it {found.reason}")
-            _leave_kvm(engine, files)
+            _leave_kvm(host, files)
 
 
-def _leave_kvm(engine: Engine, files: tuple[Path, ...]) -> None:
-    if engine.settings.libvirt.virt_type is VirtTypeOption.QEMU:
+def _leave_kvm(host: Host, files: tuple[Path, ...]) -> None:
+    if host.settings.libvirt.virt_type is VirtTypeOption.QEMU:
         print("virt_type is qemu already; nothing is changed")
         return
     change = option_file.plan_change(files, "libvirt", "virt_type", VirtTypeOption.QEMU)

@@ -6,15 +6,16 @@ from typing import Annotated
 import typer
 
 from millpond.cli.flavors import chosen_flavor
-from millpond.cli.hosts import Hosts, asked
+from millpond.cli.hosts import HostNames, asked
 from millpond.cli.output import as_json, details
 from millpond.cli.verdicts import plain, show_verdicts
 from millpond.disks.explain import BootFile, Explanation, Prospects, explain
-from millpond.engine import Engine
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
+from millpond.hosts.host import Host
 from millpond.images.boot_images import find_boot_images
 from millpond.model.image import Image
 from millpond.model.sizes import format_size
+from millpond.servers import across_hosts
 from millpond.servers.request import ServerRequest
 
 
@@ -22,36 +23,36 @@ def command(
     ctx: typer.Context,
     image: Annotated[str, typer.Argument(metavar="IMAGE", help="Name, id, or beginning of it.")],
     flavor: Annotated[str, typer.Option(help="For a server of this flavour.")] = "",
-    host: Hosts = None,
+    host: HostNames = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say what would become of an image on each host, and why; no template or server is made."""
-    fleet = Fleet.load(ctx.obj.config_files)
-    found = fleet.images.get(image)
-    explained = [each for _, each in asked(fleet, host, lambda engine: _explained(engine, found))]
-    size = chosen_flavor(fleet.settings, flavor, None, {})
-    decision = fleet.decide(ServerRequest(name="any", image=found, flavor=size))
+    deployment = Deployment.load(ctx.obj.config_files)
+    found = deployment.images.get(image)
+    explained = [each for _, each in asked(deployment, host, lambda host: _explained(host, found))]
+    size = chosen_flavor(deployment.settings, flavor, None, {})
+    decision = across_hosts.decide(deployment, ServerRequest(name="any", image=found, flavor=size))
     if json:
         verdicts = plain(decision) if decision else []
         print(as_json({"hosts": explained, "verdicts": verdicts}))
         return
     for each in explained:
-        _show(each, [("Host", each.host)] if fleet.has_several else [])
+        _show(each, [("Host", each.host)] if deployment.has_several else [])
         if each is not explained[-1] or decision:
             print()
     if decision:
         show_verdicts(decision.verdicts)
 
 
-def _explained(engine: Engine, image: Image) -> Explanation:
-    boot = find_boot_images(image.format, image.properties, engine.images.get)
+def _explained(host: Host, image: Image) -> Explanation:
+    boot = find_boot_images(image.format, image.properties, host.images.get)
     prospects = Prospects(
-        is_prepared=engine.cache.has,
-        preview_link=engine.cache.preview_link,
-        is_local=engine.images.local_file(image) is not None and engine.seems_local,
+        is_prepared=host.cache.has,
+        preview_link=host.cache.preview_link,
+        is_local=host.images.local_file(image) is not None and host.seems_local,
     )
-    selection = engine.settings.libvirt.selection
-    return replace(explain(image, boot, selection, prospects), host=engine.name)
+    selection = host.settings.libvirt.selection
+    return replace(explain(image, boot, selection, prospects), host=host.name)
 
 
 def _show(explanation: Explanation, where: list[tuple[str, str]]) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from millpond.cli.output import as_json, details, table
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
 from millpond.model.sizes import format_size
 from millpond.scheduling.summary import Amount, HostSummary, PoolSummary
 
@@ -23,7 +23,7 @@ _IMAGE_TYPE = "COMPUTE_IMAGE_TYPE_"
 @app.command("list")
 def list_(ctx: typer.Context, refresh: Refresh = False, json: Json = False) -> None:
     """List the hosts: whether they answer, what they have, and which images they take."""
-    found = Fleet.load(ctx.obj.config_files).summaries(refresh=refresh)
+    found = Deployment.load(ctx.obj.config_files).summaries(refresh=refresh)
     if json:
         print(as_json(found))
         return
@@ -41,9 +41,9 @@ def show(
     json: Json = False,
 ) -> None:
     """Show a host with its pools of disks."""
-    fleet = Fleet.load(ctx.obj.config_files)
-    name = fleet.engine(host).name
-    (found,) = [each for each in fleet.summaries(refresh=refresh) if each.name == name]
+    deployment = Deployment.load(ctx.obj.config_files)
+    name = deployment.host(host).name
+    (found,) = [each for each in deployment.summaries(refresh=refresh) if each.name == name]
     if json:
         print(as_json(found))
         return

@@ -6,31 +6,31 @@ from typing import Annotated, TypeVar
 import typer
 
 from millpond.cli.complaint import complain
-from millpond.engine import Engine
 from millpond.errors import HostProblem
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
+from millpond.hosts.host import Host
 
 T = TypeVar("T")
 
-Host = Annotated[
+HostName = Annotated[
     str, typer.Option("--host", metavar="HOST", help="Which host, if there are several.")
 ]
-Hosts = Annotated[
+HostNames = Annotated[
     list[str] | None,
     typer.Option("--host", metavar="HOST", help="Only this host; repeatable. Default: all."),
 ]
 
 
 def asked(
-    fleet: Fleet, hosts: list[str] | None, ask: Callable[[Engine], T]
-) -> list[tuple[Engine, T]]:
+    deployment: Deployment, hosts: list[str] | None, ask: Callable[[Host], T]
+) -> list[tuple[Host, T]]:
     """What each host answers. Of several, one that does not is said, and the others are shown."""
     found = []
-    for engine in fleet.chosen(hosts):
+    for host in deployment.chosen(hosts):
         try:
-            found.append((engine, ask(engine)))
+            found.append((host, ask(host)))
         except HostProblem as error:
-            if hosts or not fleet.has_several:
+            if hosts or not deployment.has_several:
                 raise
             complain(error)
     return found

@@ -9,7 +9,7 @@ import typer
 from millpond.cli.output import as_json, details, table
 from millpond.cli.progress import transfer
 from millpond.errors import ImageInUse
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake
 from millpond.images.source import booted_with
 from millpond.model.image import Image
@@ -30,7 +30,7 @@ _ALGORITHMS = {"sha512": "SHA-512", "sha256": "SHA-256", "md5": "MD5"}
 @app.command("list")
 def list_(ctx: typer.Context, json: Json = False) -> None:
     """List all images."""
-    images = Fleet.load(ctx.obj.config_files).images.all()
+    images = Deployment.load(ctx.obj.config_files).images.all()
     if json:
         print(as_json(images))
         return
@@ -40,8 +40,8 @@ def list_(ctx: typer.Context, json: Json = False) -> None:
 @app.command()
 def show(ctx: typer.Context, image: Name, json: Json = False) -> None:
     """Show all that is known of an image, and which servers were made from it."""
-    fleet = Fleet.load(ctx.obj.config_files)
-    show_image(fleet, fleet.images.get(image), json)
+    deployment = Deployment.load(ctx.obj.config_files)
+    show_image(deployment, deployment.images.get(image), json)
 
 
 @app.command()
@@ -52,7 +52,7 @@ def save(
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
 ) -> None:
     """Save a copy of an image, in the format that it was added in."""
-    intake = Intake(Fleet.load(ctx.obj.config_files).images_directory)
+    intake = Intake(Deployment.load(ctx.obj.config_files).images_directory)
     found = intake.get(image)
     with transfer(f"saving {found.name}", lambda: found.size) as progress:
         saved = intake.save(found, file, force=force, progress=progress)
@@ -62,27 +62,27 @@ def save(
 @app.command()
 def remove(ctx: typer.Context, images: Names) -> None:
     """Remove images that no server and no other image needs, and their templates."""
-    fleet = Fleet.load(ctx.obj.config_files)
-    catalogue = Intake(fleet.images_directory)
+    deployment = Deployment.load(ctx.obj.config_files)
+    catalogue = Intake(deployment.images_directory)
     found = [catalogue.get(each) for each in images]
     going = {image.name for image in found}
     for image in found:
-        servers = fleet.image_users(image)
+        servers = deployment.image_users(image)
         needing = tuple(n for n in booted_with(catalogue.all(), image) if n not in going)
         if servers or needing:
             raise ImageInUse(image.name, servers, needing)
     for image in sorted(found, key=lambda each: not each.format.can_be_a_disk):  # kernels last
-        _remove_templates(fleet, image)
+        _remove_templates(deployment, image)
         catalogue.remove(image)
 
 
-def _remove_templates(fleet: Fleet, image: Image) -> None:
-    for engine in fleet.engines.values():
-        engine.cache.remove_image(image)
+def _remove_templates(deployment: Deployment, image: Image) -> None:
+    for host in deployment.hosts.values():
+        host.cache.remove_image(image)
 
 
-def show_image(fleet: Fleet, image: Image, json: bool) -> None:
-    users, needing = fleet.image_users(image), booted_with(fleet.images.all(), image)
+def show_image(deployment: Deployment, image: Image, json: bool) -> None:
+    users, needing = deployment.image_users(image), booted_with(deployment.images.all(), image)
     if json:
         print(as_json({**asdict(image), "servers": users, "images": needing}))
         return

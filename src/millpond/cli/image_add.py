@@ -10,7 +10,7 @@ import typer
 from millpond.cli.image import Json, app, show_image
 from millpond.cli.progress import transfer
 from millpond.errors import BadOption
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake
 from millpond.images.source import Stream
 from millpond.images.suffixes import format_elsewhere, name_elsewhere
@@ -45,39 +45,39 @@ def add(
     json: Json = False,
 ) -> None:
     """Add an image from a file or from the web, once its content has been inspected."""
-    fleet = Fleet.load(ctx.obj.config_files)
+    deployment = Deployment.load(ctx.obj.config_files)
     said = dict(_property(each) for each in properties or ())
     expected = Digest.parse(digest) if digest else None
     if source.lower().startswith(("http://", "https://")):
-        image = _fetched(fleet, source, (name, disk_format, expected), said)
+        image = _fetched(deployment, source, (name, disk_format, expected), said)
     elif expected:
         raise BadOption("--digest", "it is for URLs", "compare a file with sha256sum")
     else:
-        image = _added(fleet, Path(source), (name, disk_format), said)
-    show_image(fleet, image, json)
+        image = _added(deployment, Path(source), (name, disk_format), said)
+    show_image(deployment, image, json)
 
 
 def _added(
-    fleet: Fleet,
+    deployment: Deployment,
     file: Path,
     declared: tuple[str, ImageFormat | None],
     properties: Mapping[str, str],
 ) -> Image:
     name, format = declared
     with transfer(f"adding {name or file.name}", lambda: _length(file)) as progress:
-        return Intake(fleet.images_directory).add(
+        return Intake(deployment.images_directory).add(
             file, name=name or None, format=format, properties=properties, progress=progress
         )
 
 
 def _fetched(
-    fleet: Fleet,
+    deployment: Deployment,
     url: str,
     declared: tuple[str, ImageFormat | None, Digest | None],
     properties: Mapping[str, str],
 ) -> Image:
     name, format, digest = declared
-    patience = fleet.settings.http
+    patience = deployment.settings.http
     resource = Resource(url, patience)
     stream = Stream(
         chunks=resource.chunks,
@@ -87,7 +87,7 @@ def _fetched(
         has_end=lambda: resource.has_end,
     )
     with transfer(f"fetching {name or resource.name}", lambda: resource.size) as progress:
-        return Intake(fleet.images_directory).fetch(
+        return Intake(deployment.images_directory).fetch(
             stream,
             name=name or name_elsewhere(resource.name),
             format=format or format_elsewhere(resource.name),

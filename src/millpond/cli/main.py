@@ -1,4 +1,4 @@
-"""The command ``millpond``: a composition root. It parses words, calls the engine, shows."""
+"""The command ``millpond``: a composition root. It parses words, calls the host, shows."""
 
 import logging
 import os

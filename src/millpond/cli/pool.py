@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.hosts import Host, Hosts, asked
+from millpond.cli.hosts import HostName, HostNames, asked
 from millpond.cli.output import as_json, details, table
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
+from millpond.hosts.volumes import volume_owners
 from millpond.libvirt.overview import PoolOverview, overview
 from millpond.model.sizes import format_size
 from millpond.model.volume import PoolUsage
@@ -19,15 +20,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list")
-def list_(ctx: typer.Context, host: Hosts = None, json: Json = False) -> None:
+def list_(ctx: typer.Context, host: HostNames = None, json: Json = False) -> None:
     """List the storage pools that Millpond uses, and how full they are."""
-    fleet = Fleet.load(ctx.obj.config_files)
-    answers = asked(fleet, host, lambda engine: overview(engine.libvirtd, engine.pool_plan))
-    pools = [(engine.name, each) for engine, found in answers for each in found]
+    deployment = Deployment.load(ctx.obj.config_files)
+    answers = asked(deployment, host, lambda host: overview(host.libvirtd, host.pool_plan))
+    pools = [(host.name, each) for host, found in answers for each in found]
     if json:
         print(as_json([{"host": where, **asdict(each)} for where, each in pools]))
         return
-    several = fleet.has_several
+    several = deployment.has_several
     table(
         ("Pool", *(["Host"] if several else []), *_COLUMNS),
         [(each.name, *([where] if several else []), *_row(each)) for where, each in pools],
@@ -38,14 +39,14 @@ def list_(ctx: typer.Context, host: Hosts = None, json: Json = False) -> None:
 def show(
     ctx: typer.Context,
     pool: Annotated[str, typer.Argument(metavar="POOL", help="The pool's name.")],
-    host: Host = "",
+    host: HostName = "",
     json: Json = False,
 ) -> None:
     """Show a pool and its volumes."""
-    engine = Fleet.load(ctx.obj.config_files).engine(host)
-    found = engine.pools.opened(pool)
+    there = Deployment.load(ctx.obj.config_files).host(host)
+    found = there.pools.opened(pool)
     volumes, usage = found.volumes(), found.usage()
-    owners = engine.volume_owners(found)
+    owners = volume_owners(there, found)
     if json:
         listed = [{**asdict(each), "belongs_to": owners.get(each.name)} for each in volumes]
         print(as_json({"name": pool, "path": found.place, "usage": usage, "volumes": listed}))

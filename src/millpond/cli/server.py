@@ -9,11 +9,11 @@ from millpond.cli import console as terminal
 from millpond.cli.complaint import complain
 from millpond.cli.output import as_json, details, table
 from millpond.errors import BadOption, NoConsole
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
 from millpond.model.server import DirectBoot, Disk, Server
 from millpond.model.sizes import format_size, parse_size
 from millpond.records import server_codec
-from millpond.servers import data_disks, grow, power
+from millpond.servers import across_hosts, data_disks, grow, power
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -30,15 +30,15 @@ PATIENCE = 60.0
 @app.command("list")
 def list_(ctx: typer.Context, json: Json = False) -> None:
     """List all servers."""
-    fleet = Fleet.load(ctx.obj.config_files)
-    servers, damaged = fleet.records.readable()
-    states = fleet.states(servers)
+    deployment = Deployment.load(ctx.obj.config_files)
+    servers, damaged = deployment.records.readable()
+    states = across_hosts.states(deployment, servers)
     for each in damaged:
         complain(each)
     if json:
         print(as_json([_described(each, states[each.id]) for each in servers]))
         return
-    where = ["Host"] if fleet.has_several else []
+    where = ["Host"] if deployment.has_several else []
     table(
         ("Name", "State", *where, "Image", "Backend", "Disk", "Id"),
         [_row(each, states[each.id], [each.host] if where else []) for each in servers],
@@ -48,8 +48,8 @@ def list_(ctx: typer.Context, json: Json = False) -> None:
 @app.command()
 def show(ctx: typer.Context, server: Name, json: Json = False) -> None:
     """Show all that is known of a server."""
-    fleet = Fleet.load(ctx.obj.config_files)
-    show_server(fleet, fleet.server(server), json)
+    deployment = Deployment.load(ctx.obj.config_files)
+    show_server(deployment, deployment.server(server), json)
 
 
 @app.command()
@@ -59,21 +59,21 @@ def console(
     log: Annotated[bool, typer.Option("--log", help="Print what it printed so far.")] = False,
 ) -> None:
     """Open the server's serial console (leave with Ctrl-]), or print its log."""
-    engine, found = Fleet.load(ctx.obj.config_files).find(server)
+    host, found = Deployment.load(ctx.obj.config_files).find(server)
     if log:
-        sys.stdout.buffer.write(engine.consoles.read(found.id, found.name))
+        sys.stdout.buffer.write(host.consoles.read(found.id, found.name))
         return
-    if engine.domains.state(found.id) != "running":
+    if host.domains.state(found.id) != "running":
         raise NoConsole(found.name, "it is not running")
     print(f"Console of {found.name}; leave with Ctrl-]", file=sys.stderr)
-    terminal.attach(engine.domains.open_console(found.id))
+    terminal.attach(host.domains.open_console(found.id))
 
 
 @app.command()
 def start(ctx: typer.Context, server: Name) -> None:
     """Start a server that is stopped; its domain is defined anew from its record."""
-    engine, found = Fleet.load(ctx.obj.config_files).find(server)
-    power.start(engine.host, found)
+    host, found = Deployment.load(ctx.obj.config_files).find(server)
+    power.start(host, found)
 
 
 @app.command()
@@ -84,8 +84,8 @@ def stop(
     timeout: Annotated[float, typer.Option(help="Seconds to wait for the guest.")] = PATIENCE,
 ) -> None:
     """Stop a server: ask the guest, and pull the plug if it does not follow."""
-    engine, found = Fleet.load(ctx.obj.config_files).find(server)
-    if not power.stop(engine.host, found, patience=0 if force else timeout) and not force:
+    host, found = Deployment.load(ctx.obj.config_files).find(server)
+    if not power.stop(host, found, patience=0 if force else timeout) and not force:
         print(f"{found.name} did not power off within {timeout:g} s: plug pulled", file=sys.stderr)
 
 
@@ -97,8 +97,8 @@ def reboot(
     timeout: Annotated[float, typer.Option(help="Seconds to wait for the guest.")] = PATIENCE,
 ) -> None:
     """Reboot a server: off and on again, with its domain defined anew from its record."""
-    engine, found = Fleet.load(ctx.obj.config_files).find(server)
-    power.reboot(engine.host, found, patience=0 if hard else timeout)
+    host, found = Deployment.load(ctx.obj.config_files).find(server)
+    power.reboot(host, found, patience=0 if hard else timeout)
 
 
 @app.command()
@@ -109,11 +109,11 @@ def resize(
     json: Json = False,
 ) -> None:
     """Make a server's root disk larger, also while it runs (but for ploop disks)."""
-    fleet = Fleet.load(ctx.obj.config_files)
-    engine, found = fleet.find(server)
-    grown = grow.grow(engine.host, found, "disk", parse_size(disk, unit="g"))
+    deployment = Deployment.load(ctx.obj.config_files)
+    host, found = deployment.find(server)
+    grown = grow.grow(host, found, "disk", parse_size(disk, unit="g"))
     if json:
-        show_server(fleet, grown, json)
+        show_server(deployment, grown, json)
 
 
 @disks.command("add")
@@ -124,21 +124,21 @@ def add_disk(
     json: Json = False,
 ) -> None:
     """Add an empty disk, also while the server runs."""
-    engine, found = Fleet.load(ctx.obj.config_files).find(server)
+    host, found = Deployment.load(ctx.obj.config_files).find(server)
     if (wanted := parse_size(size, unit="g")) == 0:
         raise BadOption("--size", "a disk needs some", "write such as 10G")
-    made = data_disks.add(engine.host, found, wanted)
+    made = data_disks.add(host, found, wanted)
     print(as_json(made) if json else f"{made.role} ({made.target})")
 
 
 @disks.command("remove")
 def remove_disk(ctx: typer.Context, server: Name, disk: Role, json: Json = False) -> None:
     """Remove a data disk and what is on it, also while the server runs."""
-    fleet = Fleet.load(ctx.obj.config_files)
-    engine, found = fleet.find(server)
-    data_disks.remove(engine.host, found, disk)
+    deployment = Deployment.load(ctx.obj.config_files)
+    host, found = deployment.find(server)
+    data_disks.remove(host, found, disk)
     if json:
-        show_server(fleet, fleet.server(found.id), json)
+        show_server(deployment, deployment.server(found.id), json)
 
 
 @disks.command("grow")
@@ -150,8 +150,8 @@ def grow_disk(
     json: Json = False,
 ) -> None:
     """Make a disk larger, also while the server runs (but for ploop disks)."""
-    engine, found = Fleet.load(ctx.obj.config_files).find(server)
-    grown = grow.grow(engine.host, found, disk, parse_size(size, unit="g"))
+    host, found = Deployment.load(ctx.obj.config_files).find(server)
+    grown = grow.grow(host, found, disk, parse_size(size, unit="g"))
     if json:
         print(as_json(grown.get_disk(disk)))
 
@@ -165,9 +165,9 @@ def delete(
     ] = False,
 ) -> None:
     """Delete servers and their disks."""
-    fleet = Fleet.load(ctx.obj.config_files)
-    for found in [fleet.server(each) for each in servers]:
-        fleet.delete(found.id, force=force)
+    deployment = Deployment.load(ctx.obj.config_files)
+    for found in [deployment.server(each) for each in servers]:
+        across_hosts.delete(deployment, found.id, force=force)
 
 
 def _row(server: Server, state: str, where: list[str]) -> tuple[str, ...]:
@@ -187,8 +187,8 @@ def _described(server: Server, state: str) -> dict[str, object]:
     return {"state": state, **server_codec.plain(server)}
 
 
-def show_server(fleet: Fleet, server: Server, json: bool) -> None:
-    state = fleet.states([server])[server.id]
+def show_server(deployment: Deployment, server: Server, json: bool) -> None:
+    state = across_hosts.states(deployment, [server])[server.id]
     if json:
         print(as_json(_described(server, state)))
         return

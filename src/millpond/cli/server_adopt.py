@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.hosts import Host
+from millpond.cli.hosts import HostName
 from millpond.cli.server import Json, app, show_server
 from millpond.errors import BadOption
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
+from millpond.hosts.legacy import find_layout
 from millpond.model.names import ServerId
 from millpond.servers.adopt import adopt as take_over
 
@@ -20,16 +21,16 @@ def adopt(
     ctx: typer.Context,
     server: Annotated[str, typer.Argument(metavar="ID", help="The server's id in Nova.")],
     yes: Annotated[bool, typer.Option("--yes", help="Nova does not work on it any more.")] = False,
-    host: Host = "",
+    host: HostName = "",
     json: Json = False,
 ) -> None:
     """Make a server of Nova's one of Millpond's, with its disks where they are; it runs on."""
-    fleet = Fleet.load(ctx.obj.config_files)
-    engine = fleet.engine(host)
+    deployment = Deployment.load(ctx.obj.config_files)
+    there = deployment.host(host)
     if not yes:
         _ask()
-    adopted = take_over(engine.host, engine.legacy_layout(), ServerId(server))
-    show_server(fleet, adopted, json)
+    adopted = take_over(there, find_layout(there), ServerId(server))
+    show_server(deployment, adopted, json)
 
 
 def _ask() -> None:

@@ -11,8 +11,9 @@ from millpond.cli.guest_options import parse_network, read_guest_configuration
 from millpond.cli.output import as_json
 from millpond.cli.progress import transfer
 from millpond.cli.server import Json, app, show_server
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
 from millpond.model.server import Firmware
+from millpond.servers import across_hosts
 from millpond.servers.request import ServerRequest, planned
 
 
@@ -54,30 +55,30 @@ def create(
     json: Json = False,
 ) -> None:
     """Create a server from an image and start it."""
-    fleet = Fleet.load(ctx.obj.config_files)
+    deployment = Deployment.load(ctx.obj.config_files)
     sizes = {"memory": memory, "disk": disk, "ephemeral": ephemeral, "swap": swap}
     drive = read_guest_configuration(name, ssh_key or [], user_data)
     request = ServerRequest(
         name=name,
-        image=fleet.images.get(image),
-        flavor=chosen_flavor(fleet.settings, flavor, vcpus, sizes),
+        image=deployment.images.get(image),
+        flavor=chosen_flavor(deployment.settings, flavor, vcpus, sizes),
         networks=tuple(filter(None, (parse_network(each) for each in network or ["user"]))),
         firmware=firmware,
         config_drive=drive.iso() if config_drive or drive.says_something else b"",
     )
     if dry_run:
-        _show_decision(fleet, request, host, json)
+        _show_decision(deployment, request, host, json)
         return
     size = request.image.size
     with transfer(f"template of {request.image.name}", lambda: size) as progress:
-        server = fleet.create(request, host, start=start, progress=progress)
-    show_server(fleet, server, json)
+        server = across_hosts.create(deployment, request, host, start=start, progress=progress)
+    show_server(deployment, server, json)
 
 
-def _show_decision(fleet: Fleet, request: ServerRequest, host: str, json: bool) -> None:
-    decision = fleet.decide(request, host)
+def _show_decision(deployment: Deployment, request: ServerRequest, host: str, json: bool) -> None:
+    decision = across_hosts.decide(deployment, request, host)
     if decision is None:
-        chosen = planned(fleet.engine(host).host, request).host
+        chosen = planned(deployment.host(host), request).host
         print(as_json({"host": chosen, "verdicts": []}) if json else f"{chosen}: the only host")
         return
     best = next(iter(decision.choices), None)

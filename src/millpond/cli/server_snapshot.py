@@ -10,9 +10,9 @@ import typer
 from millpond.cli.output import as_json, details
 from millpond.cli.progress import steps, transfer
 from millpond.cli.server import Json, Name, app
-from millpond.engine import Engine
 from millpond.errors import BadOption, ImageNotActive, ImageNotFound, ImageRefused
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
+from millpond.hosts.host import Host
 from millpond.images.intake import Intake
 from millpond.images.source import TakesUploads, Upload
 from millpond.model.formats import ImageFormat
@@ -40,15 +40,15 @@ def snapshot(
     if compress and format is not ImageFormat.QCOW2:
         raise BadOption("--compress", f"a {format} image cannot be compressed", "use qcow2")
     request = SnapshotRequest(name=name, format=format, compress=compress)
-    uploads = Fleet.load(ctx.obj.config_files).uploads
+    uploads = Deployment.load(ctx.obj.config_files).uploads
     if uploads:
         directory, source = uploads
         image = _uploaded(ctx, server, request, Intake(directory), source)
     else:
-        with _shown(ctx, server) as (fleet, engine, found, progress):
-            intake = Intake(fleet.images_directory)
+        with _shown(ctx, server) as (deployment, host, found, progress):
+            intake = Intake(deployment.images_directory)
             told = replace(request, progress=progress)
-            image = make_snapshot(engine.host, intake, found, told)
+            image = make_snapshot(host, intake, found, told)
     if json:
         print(as_json(image))
         return
@@ -56,15 +56,15 @@ def snapshot(
 
 
 @contextmanager
-def _shown(ctx: typer.Context, name: str) -> Iterator[tuple[Fleet, Engine, Server, Progress]]:
+def _shown(ctx: typer.Context, name: str) -> Iterator[tuple[Deployment, Host, Server, Progress]]:
     """The server, and whom to tell of the bytes that are copied."""
     sizes: list[int] = []  # known when the server is found
     shown = steps(f"snapshot of {name}", lambda: next(iter(sizes), None))
     with shown as (watch, progress):
-        fleet = Fleet.load(ctx.obj.config_files, watch)
-        engine, found = fleet.find(name)
+        deployment = Deployment.load(ctx.obj.config_files, watch)
+        host, found = deployment.find(name)
         sizes.append(found.disks[0].size)
-        yield fleet, engine, found, progress
+        yield deployment, host, found, progress
 
 
 def _uploaded(
@@ -73,8 +73,8 @@ def _uploaded(
     """The server is free again while its image is on its way."""
     name = checked_name("an image", request.name)
     with intake.arriving() as (id, part):
-        with _shown(ctx, server) as (fleet, engine, found, progress):
-            made = extract(engine.host, found, replace(request, progress=progress), part)
+        with _shown(ctx, server) as (deployment, host, found, progress):
+            made = extract(host, found, replace(request, progress=progress), part)
         upload = Upload(
             id=id,
             path=part,
@@ -83,15 +83,15 @@ def _uploaded(
             size=made.size,
             virtual_size=made.virtual_size,
             digest=made.digest,
-            properties=_properties(fleet, found),
+            properties=_properties(deployment, found),
         )
         with transfer(f"uploading {name}", lambda: made.size) as sent:
             return source.upload(upload, sent)
 
 
-def _properties(fleet: Fleet, server: Server) -> Mapping[str, str]:
+def _properties(deployment: Deployment, server: Server) -> Mapping[str, str]:
     """Of the image that it came from, if that is still there."""
     try:
-        return fleet.images.describe(server.image.id).properties
+        return deployment.images.describe(server.image.id).properties
     except (ImageNotFound, ImageNotActive, ImageRefused):
         return {}

@@ -6,11 +6,12 @@ from typing import Annotated
 import typer
 
 from millpond.cli.complaint import complain
-from millpond.cli.hosts import Hosts
+from millpond.cli.hosts import HostNames
 from millpond.cli.output import as_json, details
-from millpond.engine import Engine
 from millpond.errors import NeedsHostFiles
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
+from millpond.hosts.host import Host
+from millpond.hosts.legacy import find_layout
 from millpond.legacy.disk import LegacyDisk
 from millpond.legacy.transition import LegacyStatus
 from millpond.legacy.transition import status as find_status
@@ -27,12 +28,12 @@ def transition() -> None:
 @app.command()
 def status(
     ctx: typer.Context,
-    host: Hosts = None,
+    host: HostNames = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List servers whose disks Nova laid out, each with its disks and what is in the way."""
-    engines = Fleet.load(ctx.obj.config_files).chosen(host)
-    found = [each for engine in engines for each in _found(engine, asked_for=bool(host))]
+    hosts = Deployment.load(ctx.obj.config_files).chosen(host)
+    found = [each for host in hosts for each in _found(host, asked_for=bool(host))]
     if json:
         print(as_json(found))
         return
@@ -44,16 +45,16 @@ def status(
         print("no server has disks in Nova's legacy layout")
 
 
-def _found(engine: Engine, *, asked_for: bool) -> Sequence[LegacyStatus]:
+def _found(host: Host, *, asked_for: bool) -> Sequence[LegacyStatus]:
     """A host where it cannot be told is passed over, unless somebody asked for it."""
     try:
-        layout = engine.legacy_layout()
+        layout = find_layout(host)
     except NeedsHostFiles as error:
         if asked_for:
             raise
         complain(error)
         return ()
-    return find_status(layout, engine.records, engine.domains)
+    return find_status(layout, host.records, host.domains)
 
 
 def _lines(server: LegacyStatus) -> list[tuple[str, str]]:

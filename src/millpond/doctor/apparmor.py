@@ -6,7 +6,7 @@ from pathlib import Path
 
 from millpond.doctor.apparmor_rules import permissions, read_rules
 from millpond.doctor.finding import Finding, ok, problem
-from millpond.engine import Engine
+from millpond.hosts.host import Host
 from millpond.libvirt.ensure import PoolWanted
 
 # The kernel's own word: Y or N, and no such file in a kernel without AppArmor.
@@ -21,13 +21,13 @@ _DISKS = "rwk"  # read, write, lock; QEMU locks the bases, too
 _A_VOLUME = "8a1f6b52-0a6f-4a0e-9f1c-3d2b7f4c9e01_disk"
 
 
-def look(engine: Engine) -> Iterator[Finding]:
-    libvirt, _qemu = engine.libvirtd.versions()
+def look(host: Host) -> Iterator[Finding]:
+    libvirt, _qemu = host.libvirtd.versions()
     if not _is_enabled():
         yield ok("AppArmor is not enabled in this kernel")
     elif tuple(int(part) for part in libvirt.split("."))[:2] >= _TELLS_ITSELF:
         yield ok(f"libvirt {libvirt} tells AppArmor which files a server has")
-    elif missing := _missing_lines(engine):
+    elif missing := _missing_lines(host):
         yield problem(
             f"AppArmor keeps QEMU from the disks in the pools: libvirt {libvirt} does not tell "
             f"it of them, and {_RULES} has no rule",
@@ -44,9 +44,9 @@ def _is_enabled() -> bool:
         return False
 
 
-def _missing_lines(engine: Engine) -> list[str]:
+def _missing_lines(host: Host) -> list[str]:
     rules = read_rules(_RULES)
-    plan = engine.pool_plan
+    plan = host.pool_plan
     return [
         f'"{_real(pool)}/**" {needed},'
         for pool in plan.all().values()

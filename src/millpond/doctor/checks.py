@@ -22,11 +22,11 @@ from millpond.doctor import (
     templates,
 )
 from millpond.doctor.finding import Finding
-from millpond.engine import Engine
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
+from millpond.hosts.host import Host
 
 CONFIGURATION = "configuration"
-"""Looked at before there is an engine to look with."""
+"""Looked at before there is an host to look with."""
 NOT_VALID = "the configuration is not valid"
 
 
@@ -47,7 +47,7 @@ class Check(Generic[S]):
     """What is said in place of the checks that need this one, once it has found a problem."""
 
 
-COMMON: tuple[Check[Engine], ...] = (
+COMMON: tuple[Check[Host], ...] = (
     Check(name="state", looks=(records.state_directory,)),
     Check(
         name="records",
@@ -59,7 +59,7 @@ COMMON: tuple[Check[Engine], ...] = (
 )
 """Of what all hosts share."""
 
-OF_A_HOST: tuple[Check[Engine], ...] = (
+OF_A_HOST: tuple[Check[Host], ...] = (
     Check(name="libvirt", looks=(libvirt_host.reachable,), lack="libvirt is not reachable"),
     Check(
         name="versions",
@@ -109,7 +109,7 @@ OF_A_HOST: tuple[Check[Engine], ...] = (
 
 CHECKS = (*COMMON, *OF_A_HOST)
 
-PLACEMENT: tuple[Check[Fleet], ...] = (
+PLACEMENT: tuple[Check[Deployment], ...] = (
     Check(name="placement", looks=(placement.hosts,), lack="Placement does not know every host"),
     Check(name="allocations", looks=(placement.servers,), needs=("placement",)),
 )

@@ -6,10 +6,10 @@ from pathlib import Path
 from millpond import config
 from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.errors import BadConfiguration
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
 
 
-def load(config_files: Sequence[Path]) -> tuple[Fleet | None, list[Finding]]:
+def load(config_files: Sequence[Path]) -> tuple[Deployment | None, list[Finding]]:
     """What there is to say of the files, and the hosts that they configure, if they do."""
     try:
         conf = config.read(config_files)
@@ -19,4 +19,4 @@ def load(config_files: Sequence[Path]) -> tuple[Fleet | None, list[Finding]]:
     files = ", ".join(str(path) for path in config.files_of(conf))
     found = [ok(f"{files or 'no file, every option at its default'}: valid")]
     found += [warning(each, "remove it, or correct its name") for each in config.unread(conf)]
-    return Fleet(settings), found
+    return Deployment(settings), found

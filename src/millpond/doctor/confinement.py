@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 
 from millpond.doctor.finding import Finding, ok, warning
-from millpond.engine import Engine
 from millpond.errors import ToolFailed
+from millpond.hosts.host import Host
 from millpond.system.process import Handed, run
 
 _OF_ANOTHER = "/etc/passwd"
 """A file that everybody may read, and that no tool is handed."""
 
 
-def look(_engine: Engine) -> Iterator[Finding]:
+def look(_host: Host) -> Iterator[Finding]:
     """Tried, as a tool would."""
     run(["true"], handed=Handed())
     try:

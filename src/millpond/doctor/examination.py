@@ -16,8 +16,8 @@ from millpond.doctor.checks import (
     Check,
 )
 from millpond.doctor.finding import Finding, Level, problem
-from millpond.engine import Engine
 from millpond.errors import MillpondError
+from millpond.hosts.host import Host
 
 S = TypeVar("S")
 
@@ -26,31 +26,33 @@ def examine(
     config_files: Sequence[Path], hosts: Sequence[str] | None = None, *, mend: bool = False
 ) -> Iterator[Finding]:
     """All hosts, or those that are named."""
-    fleet, found = configuration.load(config_files)
+    deployment, found = configuration.load(config_files)
     yield from (replace(each, check=CONFIGURATION) for each in found)
-    if fleet is None:
+    if deployment is None:
         yield from _not_made(CHECKS, NOT_VALID)
         return
     lacking: dict[str, str] = {}
-    engines = fleet.chosen(hosts)
-    yield from _examined(COMMON, engines[0], lacking, mend=mend)
-    for engine in engines:
-        found_here = _examined(OF_A_HOST, engine, dict(lacking), mend=mend)
-        yield from (replace(each, host=engine.name) for each in found_here)
+    chosen = deployment.chosen(hosts)
+    yield from _examined(COMMON, chosen[0], lacking, mend=mend)
+    for host in chosen:
+        found_here = _examined(OF_A_HOST, host, dict(lacking), mend=mend)
+        yield from (replace(each, host=host.name) for each in found_here)
 
 
 def examine_placement(config_files: Sequence[Path], *, mend: bool = False) -> Iterator[Finding]:
-    fleet, found = configuration.load(config_files)
+    deployment, found = configuration.load(config_files)
     yield from (replace(each, check=CONFIGURATION) for each in found)
     yield from (
-        _examined(PLACEMENT, fleet, {}, mend=mend) if fleet else _not_made(PLACEMENT, NOT_VALID)
+        _examined(PLACEMENT, deployment, {}, mend=mend)
+        if deployment
+        else _not_made(PLACEMENT, NOT_VALID)
     )
 
 
 def examine_host(
-    engine: Engine, checks: Sequence[Check[Engine]] = CHECKS, *, mend: bool = False
+    host: Host, checks: Sequence[Check[Host]] = CHECKS, *, mend: bool = False
 ) -> Iterator[Finding]:
-    yield from _examined(checks, engine, {}, mend=mend)
+    yield from _examined(checks, host, {}, mend=mend)
 
 
 def _examined(

@@ -6,8 +6,8 @@ from functools import partial
 
 from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.wording import counted
-from millpond.engine import Engine
 from millpond.errors import DamagedRecord, NewerRecord, Tool, UnreadableRecord
+from millpond.hosts.host import Host
 from millpond.images.catalogue import Catalogue
 from millpond.images.source import TakesUploads
 from millpond.model.image import Image
@@ -15,11 +15,11 @@ from millpond.model.names import UUID, ImageId
 from millpond.model.sizes import format_size
 
 
-def contents(engine: Engine) -> Iterator[Finding]:
-    images, unreadable = engine.catalogue.readable()
+def contents(host: Host) -> Iterator[Finding]:
+    images, unreadable = host.shared.catalogue.readable()
     for each in unreadable:
         yield problem(str(each), _cure(each))
-    gone = [image for image in images if not _has_content(engine.catalogue, image)]
+    gone = [image for image in images if not _has_content(host.shared.catalogue, image)]
     for image in gone:
         yield problem(
             f"the content of image {image.name!r} is gone: no server can be made from it",
@@ -35,24 +35,24 @@ def _cure(found: UnreadableRecord) -> str:
     return f"rm {found.path}, and add the image again; until then no image can be removed"
 
 
-def leftovers(engine: Engine) -> Iterator[Finding]:
-    left = engine.catalogue.leftovers()
+def leftovers(host: Host) -> Iterator[Finding]:
+    left = host.shared.catalogue.leftovers()
     if left:
         size = sum(path.stat().st_size for path in left)
         yield warning(
             f"interrupted operations on images left {counted(len(left), 'file')} of "
             f"{format_size(size)}",
             f"'{Tool.REPAIR}' removes them; no image needs them",
-            partial(_sweep, engine.catalogue),
+            partial(_sweep, host.shared.catalogue),
         )
     else:
         yield ok("no operation on an image was interrupted")
 
 
-def uploads(engine: Engine) -> Iterator[Finding]:
+def uploads(host: Host) -> Iterator[Finding]:
     """What a process had begun in Glance when it died: its file here bears the same id."""
-    found = engine.commons.uploads
-    left = engine.catalogue.leftovers() if found else []
+    found = host.shared.uploads
+    left = host.shared.catalogue.leftovers() if found else []
     for id in (ImageId(path.name) for path in left if re.fullmatch(UUID, path.name)):
         if found and (name := found[1].unfinished(id)):
             yield warning(

@@ -6,8 +6,8 @@ from enum import StrEnum
 
 from millpond.config import VirtTypeOption
 from millpond.doctor.finding import Finding, ok, problem
-from millpond.engine import Engine
 from millpond.errors import Tool
+from millpond.hosts.host import Host
 from millpond.libvirt.virtualization import KVM, QemuUser, qemu_user
 from millpond.model.server import VirtType
 from millpond.system.libvirtd import Libvirtd
@@ -20,14 +20,14 @@ class Access(StrEnum):
     OPEN = "open"
 
 
-def look(engine: Engine) -> Iterator[Finding]:
-    wanted = engine.settings.libvirt.virt_type
-    if not engine.seems_local:
-        yield _by_word(engine.libvirtd, wanted)
+def look(host: Host) -> Iterator[Finding]:
+    wanted = host.settings.libvirt.virt_type
+    if not host.seems_local:
+        yield _by_word(host.libvirtd, wanted)
         return
-    found = access(engine.libvirtd)
+    found = access(host.libvirtd)
     if found is Access.CLOSED:
-        yield closed(engine.libvirtd)
+        yield closed(host.libvirtd)
     elif found is Access.ABSENT and wanted is VirtTypeOption.KVM:
         yield problem(
             f"virt_type = kvm, but there is no {KVM}: servers cannot start",

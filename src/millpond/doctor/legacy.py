@@ -4,18 +4,19 @@ from collections.abc import Iterator
 
 from millpond.doctor.finding import Finding, ok, warning
 from millpond.doctor.wording import counted, some
-from millpond.engine import Engine
 from millpond.errors import Tool
+from millpond.hosts.host import Host
+from millpond.hosts.legacy import look_at_layout
 from millpond.legacy.transition import status
 
 
-def look(engine: Engine) -> Iterator[Finding]:
-    images_type = engine.settings.libvirt.selection.images_type
+def look(host: Host) -> Iterator[Finding]:
+    images_type = host.settings.libvirt.selection.images_type
     if images_type.pools_only:
         yield ok(f"images_type = {images_type}: no legacy disks are looked for")
         return
-    layout = engine.nova_layout(engine.pools.opened)  # looking makes no pool
-    found = status(layout, engine.records, engine.domains)
+    layout = look_at_layout(host, host.pools.opened)  # looking makes no pool
+    found = status(layout, host.records, host.domains)
     if found:
         names = [f"{each.name or 'no domain'} ({each.id})" for each in found]
         yield warning(

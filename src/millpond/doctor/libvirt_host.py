@@ -4,16 +4,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from millpond.doctor.finding import Finding, ok
-from millpond.engine import Engine
 from millpond.errors import TooOld
+from millpond.hosts.host import Host
 
 
-def reachable(engine: Engine) -> Iterator[Finding]:
+def reachable(host: Host) -> Iterator[Finding]:
     with suppress(TooOld):  # it answers; the next check tells that
-        engine.libvirtd.versions()
-    yield ok(f"libvirt answers at {engine.libvirtd.uri}")
+        host.libvirtd.versions()
+    yield ok(f"libvirt answers at {host.libvirtd.uri}")
 
 
-def versions(engine: Engine) -> Iterator[Finding]:
-    libvirt, qemu = engine.libvirtd.versions()
+def versions(host: Host) -> Iterator[Finding]:
+    libvirt, qemu = host.libvirtd.versions()
     yield ok(f"libvirt {libvirt}, QEMU {qemu}")

@@ -8,18 +8,18 @@ from pathlib import Path
 
 from millpond.doctor.finding import Finding, ok, problem
 from millpond.doctor.templates import opened_store
-from millpond.engine import Engine
 from millpond.errors import Tool
+from millpond.hosts.host import Host
 from millpond.libvirt.virtualization import qemu_user
 
 _WALK = 1
 _READ_ONLY = 0o444
 
 
-def ways(engine: Engine) -> Iterator[Finding]:
+def ways(host: Host) -> Iterator[Finding]:
     """Every directory on the way to each pool, and behind a link on the real way, too."""
-    user = qemu_user(engine.libvirtd)
-    pools = [Path(pool.path) for pool in engine.pool_plan.directories()]
+    user = qemu_user(host.libvirtd)
+    pools = [Path(pool.path) for pool in host.pool_plan.directories()]
     ends = {*pools, *(pool.resolve() for pool in pools)}
     directories = {way for end in ends for way in (end, *end.parents) if way.exists()}
     shut = sorted(way for way in directories if user and not user.can_open(way, _WALK))
@@ -29,10 +29,10 @@ def ways(engine: Engine) -> Iterator[Finding]:
         yield ok("QEMU's user can walk to the pools")
 
 
-def bases(engine: Engine) -> Iterator[Finding]:
+def bases(host: Host) -> Iterator[Finding]:
     """A base that QEMU's user owned could be written to by a guest (trap 17). What is linked is
     somebody else's."""
-    store = opened_store(engine)
+    store = opened_store(host)
     here = [each.volume for each in store.all() if not each.link] if store else []
     paths = [store.cache / each for each in here] if store else []
     changed = [path for path in paths if not _is_as_we_made_it(path)]

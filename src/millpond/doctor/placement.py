@@ -7,7 +7,7 @@ from functools import partial
 from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.wording import counted
 from millpond.errors import NoRoom, Tool
-from millpond.fleet import Fleet
+from millpond.hosts.deployment import Deployment
 from millpond.model.names import ServerId
 from millpond.scheduling.consistency import Consistency, Difference
 from millpond.scheduling.consistency import Finding as Differing
@@ -27,60 +27,64 @@ _DO = {
 }
 
 
-def hosts(fleet: Fleet) -> Iterator[Finding]:
+def hosts(deployment: Deployment) -> Iterator[Finding]:
     """Before servers: what they take is of hosts that Placement knows."""
-    if not fleet.schedules:
+    if not deployment.schedules:
         yield ok("Placement is not used: there is one host, and hosts are not filtered")
         return
-    missing = fleet.scheduler.reporter.unreported()
+    missing = deployment.scheduler.reporter.unreported()
     if missing:
         yield problem(
             f"Placement has not been told of {', '.join(missing)} as configured",
             f"'{Tool.REPORT_HOSTS}', or '{Tool.REPAIR_PLACEMENT}', tells it",
-            partial(_report, fleet),
+            partial(_report, deployment),
         )
     else:
         yield ok("Placement knows every host")
 
 
-def servers(fleet: Fleet) -> Iterator[Finding]:
-    if not fleet.schedules:
+def servers(deployment: Deployment) -> Iterator[Finding]:
+    if not deployment.schedules:
         return
-    consistency = Consistency(fleet.scheduler.placement)
-    known = {uuid for host in fleet.scheduler.reporter.providers().values() for uuid in host.all}
-    expected = dict(_expected(fleet))
-    found = [each for each in consistency.examine(expected, known) if _still_holds(fleet, each)]
+    consistency = Consistency(deployment.scheduler.placement)
+    known = {
+        uuid for host in deployment.scheduler.reporter.providers().values() for uuid in host.all
+    }
+    expected = dict(_expected(deployment))
+    found = [
+        each for each in consistency.examine(expected, known) if _still_holds(deployment, each)
+    ]
     for each in found:
-        yield _described(fleet, consistency, each)
+        yield _described(deployment, consistency, each)
     if not found:
         yield ok(f"Placement has what the records say of {counted(len(expected), 'server')}")
 
 
-def _expected(fleet: Fleet) -> Iterator[tuple[str, Allocations]]:
+def _expected(deployment: Deployment) -> Iterator[tuple[str, Allocations]]:
     """Of hosts that were reported; the check before this one has found the others."""
-    hosts = fleet.scheduler.reporter.providers()
-    for server in fleet.records.all():
+    hosts = deployment.scheduler.reporter.providers()
+    for server in deployment.records.all():
         if server.host in hosts:
             yield server.id, allocations_for(server, hosts[server.host])
 
 
-def _still_holds(fleet: Fleet, differing: Differing) -> bool:
+def _still_holds(deployment: Deployment, differing: Differing) -> bool:
     """Not of a server that was made or deleted meanwhile, or is in the middle of something."""
-    server = fleet.records.find(ServerId(differing.consumer))
+    server = deployment.records.find(ServerId(differing.consumer))
     if server is None:
         return differing.difference in (Difference.ORPHAN, Difference.FOREIGN)
     return differing.difference is not Difference.ORPHAN and server.operation is None
 
 
-def _takes(fleet: Fleet, differing: Differing) -> bool:
+def _takes(deployment: Deployment, differing: Differing) -> bool:
     """Whether its record still says what was expected of it."""
-    server = fleet.records.find(ServerId(differing.consumer))
-    host = fleet.scheduler.reporter.providers().get(server.host) if server else None
+    server = deployment.records.find(ServerId(differing.consumer))
+    host = deployment.scheduler.reporter.providers().get(server.host) if server else None
     return (allocations_for(server, host) if server and host else {}) == differing.expected
 
 
-def _described(fleet: Fleet, consistency: Consistency, differing: Differing) -> Finding:
-    server = fleet.records.find(ServerId(differing.consumer))
+def _described(deployment: Deployment, consistency: Consistency, differing: Differing) -> Finding:
+    server = deployment.records.find(ServerId(differing.consumer))
     name = server.name if server else differing.consumer
     what = _WORDS[differing.difference].format(name=name, id=differing.consumer)
     if not differing.difference.can_be_healed:
@@ -88,21 +92,21 @@ def _described(fleet: Fleet, consistency: Consistency, differing: Differing) -> 
     return problem(
         what,
         f"'{Tool.REPAIR_PLACEMENT}' puts it right",
-        partial(_heal, fleet, consistency, differing),
+        partial(_heal, deployment, consistency, differing),
     )
 
 
-def _report(fleet: Fleet) -> str:
-    fleet.scheduler.reporter.report()
+def _report(deployment: Deployment) -> str:
+    deployment.scheduler.reporter.report()
     return "it was told"
 
 
-def _heal(fleet: Fleet, consistency: Consistency, differing: Differing) -> str:
+def _heal(deployment: Deployment, consistency: Consistency, differing: Differing) -> str:
     """Under the server's lock, or it could be deleted before what it takes is claimed. Of an
     orphan there is no record to be locked, and its id never comes back."""
-    server = fleet.records.find(ServerId(differing.consumer))
-    with fleet.records.lock(server) if server else nullcontext():
-        as_before = _still_holds(fleet, differing) and _takes(fleet, differing)
+    server = deployment.records.find(ServerId(differing.consumer))
+    with deployment.records.lock(server) if server else nullcontext():
+        as_before = _still_holds(deployment, differing) and _takes(deployment, differing)
         if as_before and consistency.heal([differing]):
             return "it was put right"
     raise NoRoom("Placement has less than it takes, or has changed meanwhile")

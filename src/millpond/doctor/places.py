@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from millpond.engine import Engine
+from millpond.hosts.host import Host
 
 
 def nearest_existing(path: Path) -> Path:
@@ -10,6 +10,6 @@ def nearest_existing(path: Path) -> Path:
     return next(each for each in (path, *path.parents) if each.exists())
 
 
-def explain_remote(engine: Engine) -> str:
+def explain_remote(host: Host) -> str:
     """Why there is nothing to look at."""
-    return "" if engine.seems_local else "the files of the host cannot be opened here"
+    return "" if host.seems_local else "the files of the host cannot be opened here"

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.wording import counted
-from millpond.engine import Engine
 from millpond.errors import (
     HostProblem,
     PoolElsewhere,
@@ -14,21 +13,22 @@ from millpond.errors import (
     PoolOfAnotherType,
     Tool,
 )
+from millpond.hosts.host import Host
 from millpond.libvirt.ensure import PoolWanted, start_pool
 from millpond.libvirt.overview import PoolOverview, overview
 from millpond.libvirt.pool import CAPABILITIES, PoolType
 from millpond.system.libvirtd import Libvirtd
 
 
-def look(engine: Engine) -> Iterator[Finding]:
-    for found in overview(engine.libvirtd, engine.pool_plan):
-        wanted = engine.pool_plan.find(found.name)
+def look(host: Host) -> Iterator[Finding]:
+    for found in overview(host.libvirtd, host.pool_plan):
+        wanted = host.pool_plan.find(found.name)
         assert wanted is not None  # an overview of the plan
-        yield _finding(engine, wanted, found)
+        yield _finding(host, wanted, found)
 
 
-def _finding(engine: Engine, wanted: PoolWanted, found: PoolOverview) -> Finding:
-    host, name = engine.libvirtd, found.name
+def _finding(host: Host, wanted: PoolWanted, found: PoolOverview) -> Finding:
+    libvirtd, name = host.libvirtd, found.name
     if found.state == "missing":
         return ok(f"{name} is not there yet: it is made at {wanted.place} when it is first needed")
     if error := _difference(wanted, found):
@@ -37,17 +37,17 @@ def _finding(engine: Engine, wanted: PoolWanted, found: PoolOverview) -> Finding
         return ok(f"{name} is inactive: it is started when it is needed")
     if found.state == "inactive":
         inactive = PoolInactive(name)
-        return problem(str(inactive), inactive.advice, partial(_start, engine, found))
-    if found.type == PoolType.DIR and engine.seems_local and not Path(found.path).is_dir():
+        return problem(str(inactive), inactive.advice, partial(_start, host, found))
+    if found.type == PoolType.DIR and host.seems_local and not Path(found.path).is_dir():
         return problem(
             f"storage pool {name!r} is active, but its directory {found.path} is missing",
             "mount it or restore it; an empty one (mkdir -m 0711) will do if nothing was in it",
         )
-    if not _starts_by_itself(host, name):
+    if not _starts_by_itself(libvirtd, name):
         return warning(
             f"storage pool {name!r} will not start together with the host",
             f"'virsh pool-autostart {name}', or '{Tool.REPAIR}', sees to it",
-            partial(_autostart, host, name),
+            partial(_autostart, libvirtd, name),
         )
     return ok(f"{name} is active at {found.path} with {counted(found.volumes, 'volume')}")
 
@@ -65,19 +65,19 @@ def _starts_by_itself(host: Libvirtd, name: str) -> bool:
         return bool(connection.storagePoolLookupByName(name).autostart())
 
 
-def _start(engine: Engine, found: PoolOverview) -> str:
+def _start(host: Host, found: PoolOverview) -> str:
     """Killed right after it was defined, a pool has no directory yet. One that disks are in has
     lost it, and an empty one would only hide that."""
-    never_used = found.type == PoolType.DIR and not _is_used(engine, found.name)
-    has_directory = engine.seems_local and Path(found.path).exists()
-    start_pool(engine.libvirtd, found.name, build=never_used and not has_directory)
+    never_used = found.type == PoolType.DIR and not _is_used(host, found.name)
+    has_directory = host.seems_local and Path(found.path).exists()
+    start_pool(host.libvirtd, found.name, build=never_used and not has_directory)
     return "it was started"
 
 
-def _is_used(engine: Engine, pool: str) -> bool:
+def _is_used(host: Host, pool: str) -> bool:
     return any(
         pool in (disk.pool, disk.template.pool if disk.template else "")
-        for server in engine.records.all()
+        for server in host.records.all()
         for disk in server.disks
     )
 

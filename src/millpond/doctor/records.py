@@ -10,14 +10,14 @@ from pathlib import Path
 from millpond.doctor.finding import Finding, Level, ok, problem, warning
 from millpond.doctor.places import nearest_existing
 from millpond.doctor.wording import counted
-from millpond.engine import Engine
 from millpond.errors import HostNotConfigured, NewerRecord, Tool, UnreadableRecord
+from millpond.hosts.host import Host
 from millpond.system import files
 from millpond.system.locks import Locks
 
 
-def state_directory(engine: Engine) -> Iterator[Finding]:
-    path = engine.commons.settings.state_path
+def state_directory(host: Host) -> Iterator[Finding]:
+    path = host.shared.settings.state_path
     there = nearest_existing(path)
     if not os.access(there, os.W_OK | os.X_OK):
         yield problem(
@@ -31,11 +31,11 @@ def state_directory(engine: Engine) -> Iterator[Finding]:
         yield ok(f"the state directory {_described(path)}")
 
 
-def damaged(engine: Engine) -> Iterator[Finding]:
-    servers, found = engine.commons.records.readable()
+def damaged(host: Host) -> Iterator[Finding]:
+    servers, found = host.shared.records.readable()
     for each in found:
         yield problem(str(each), _cure(each))
-    yield from _of_another_machine(engine)
+    yield from _of_another_machine(host)
     if not found:
         yield ok(f"{counted(len(servers), 'server')} on record")
 
@@ -49,18 +49,18 @@ def _cure(found: UnreadableRecord) -> str:
     )
 
 
-def homeless(engine: Engine) -> Iterator[Finding]:
+def homeless(host: Host) -> Iterator[Finding]:
     """Servers on hosts that the configuration does not name."""
-    hosts = engine.commons.settings.hosts
-    servers, _ = engine.commons.records.readable()
+    hosts = host.shared.settings.hosts
+    servers, _ = host.shared.records.readable()
     for server in servers:
         if server.host not in hosts:
             error = HostNotConfigured(server.name, server.host)
             yield problem(str(error), error.advice)
 
 
-def half_written(engine: Engine) -> Iterator[Finding]:
-    state = engine.commons.settings.state_path
+def half_written(host: Host) -> Iterator[Finding]:
+    state = host.shared.settings.state_path
     yield from abandoned_writes([state, state / "servers"], "record")
     yield from abandoned_locks([state / "locks", state / "images" / "locks"])
 
@@ -96,12 +96,12 @@ def _remove(paths: Sequence[Path]) -> str:
     return f"{counted(len(paths), 'file')} removed"
 
 
-def _of_another_machine(engine: Engine) -> Iterator[Finding]:
+def _of_another_machine(host: Host) -> Iterator[Finding]:
     """Only if there is an owner already: asking for it makes one."""
-    if not (engine.commons.settings.state_path / "owner.json").exists():
+    if not (host.shared.settings.state_path / "owner.json").exists():
         return
     try:
-        _ = engine.records.owner
+        _ = host.records.owner
     except UnreadableRecord as error:
         yield problem(
             str(error),

@@ -5,23 +5,23 @@ from functools import partial
 from pathlib import Path
 
 from millpond.doctor.finding import Finding, ok, problem
-from millpond.engine import Engine
 from millpond.errors import Interrupted, PoolNotFound, Tool
+from millpond.hosts.host import Host
 from millpond.libvirt.libvirt_pool import LibvirtPool
 from millpond.model.server import Disk, Server
 from millpond.servers import recover, steps
 
 
-def interrupted(engine: Engine) -> Iterator[Finding]:
+def interrupted(host: Host) -> Iterator[Finding]:
     """From the records alone: a host would be made with its pools."""
     left = [
         (server, operation)
-        for server in engine.records.all()
-        if (operation := server.operation) and not engine.records.is_worked_on(server)
+        for server in host.records.all()
+        if (operation := server.operation) and not host.records.is_worked_on(server)
     ]
     for server, operation in left:
         error = Interrupted(server.name, operation.verb, operation.step)
-        yield problem(str(error), _advice(error), partial(_recover, engine, server))
+        yield problem(str(error), _advice(error), partial(_recover, host, server))
     if not left:
         yield ok("no server was left in the middle of an operation")
 
@@ -33,44 +33,44 @@ def _advice(error: Interrupted) -> str:
     return error.advice
 
 
-def domains(engine: Engine) -> Iterator[Finding]:
+def domains(host: Host) -> Iterator[Finding]:
     missing = [
         server
-        for server in engine.records.all()
-        if engine.domains.state(server.id) is None and _is_settled(engine, server)
+        for server in host.records.all()
+        if host.domains.state(server.id) is None and _is_settled(host, server)
     ]
     for server in missing:
         yield problem(
             f"server {server.name!r} has no domain on the host",
             f"'{Tool.REPAIR}' defines it anew; then '{Tool.SERVER} start {server.name}'",
-            partial(_define, engine, server),
+            partial(_define, host, server),
         )
     if not missing:
         yield ok("each server has its domain")
 
 
-def disks(engine: Engine) -> Iterator[Finding]:
+def disks(host: Host) -> Iterator[Finding]:
     found = [
         finding
-        for server in engine.records.all()
+        for server in host.records.all()
         for disk in server.disks
-        if (finding := _disk(engine, server, disk)) and _is_settled(engine, server)
+        if (finding := _disk(host, server, disk)) and _is_settled(host, server)
     ]
     yield from found or [ok("each server has its disks")]
 
 
-def _disk(engine: Engine, server: Server, disk: Disk) -> Finding | None:
+def _disk(host: Host, server: Server, disk: Disk) -> Finding | None:
     """What is wrong with a disk; nothing, if it is there."""
     owner = f"disk {disk.role!r} of server {server.name!r}"
     if disk.path:
-        return _of_nova(engine, disk, owner)
+        return _of_nova(host, disk, owner)
     try:
-        pool = engine.pools.opened(disk.pool)
+        pool = host.pools.opened(disk.pool)
     except PoolNotFound:
-        return _of_a_missing_pool(engine, disk, owner)
+        return _of_a_missing_pool(host, disk, owner)
     if pool.find(disk.volume):
         return None
-    if engine.seems_local and (Path(pool.path) / disk.volume).exists():
+    if host.seems_local and (Path(pool.path) / disk.volume).exists():
         return problem(
             f"libvirt does not see {disk.volume}, {owner}, which lies in {pool.path}",
             f"'virsh pool-refresh {pool.name}', or '{Tool.REPAIR}', lets it look again",
@@ -84,39 +84,38 @@ def _disk(engine: Engine, server: Server, disk: Disk) -> Finding | None:
     )
 
 
-def _of_nova(engine: Engine, disk: Disk, owner: str) -> Finding | None:
+def _of_nova(host: Host, disk: Disk, owner: str) -> Finding | None:
     """One in the legacy layout, with its base."""
-    missing = ", ".join(str(path) for path in engine.legacy_storage.missing(disk))
+    missing = ", ".join(str(path) for path in host.legacy.missing(disk))
     if not missing:
         return None
     return problem(f"{owner} cannot be used: {missing} is missing", "restore it from a copy")
 
 
-def _of_a_missing_pool(engine: Engine, disk: Disk, owner: str) -> Finding:
+def _of_a_missing_pool(host: Host, disk: Disk, owner: str) -> Finding:
     what = f"{owner} is in pool {disk.pool!r}, which is not there"
-    wanted = engine.pool_plan.all().get(disk.pool)
+    wanted = host.pool_plan.all().get(disk.pool)
     if wanted is None:
         return problem(what, "define the pool where it was, or move the volume into another one")
     return problem(
         what,
         f"'{Tool.REPAIR}' defines it at {wanted.place}, with what lies there",
-        partial(_define_pool, engine, disk.pool),
+        partial(_define_pool, host, disk.pool),
     )
 
 
-def _is_settled(engine: Engine, server: Server) -> bool:
+def _is_settled(host: Host, server: Server) -> bool:
     """Asked after something was found missing: a server that is being made or deleted at this
     moment, or is gone by now, is not what we look for."""
-    current = engine.records.find(server.id)
-    return bool(current and current.operation is None and not engine.records.is_worked_on(current))
+    current = host.records.find(server.id)
+    return bool(current and current.operation is None and not host.records.is_worked_on(current))
 
 
-def _recover(engine: Engine, server: Server) -> str:
-    return recover.recover(engine.host, server)
+def _recover(host: Host, server: Server) -> str:
+    return recover.recover(host, server)
 
 
-def _define(engine: Engine, server: Server) -> str:
-    host = engine.host
+def _define(host: Host, server: Server) -> str:
     with host.records.lock(server):
         steps.define(host, steps.load_idle(host, server))
     return "it was defined anew"
@@ -127,5 +126,5 @@ def _refresh(pool: LibvirtPool) -> str:
     return f"pool {pool.name} was refreshed"
 
 
-def _define_pool(engine: Engine, name: str) -> str:
-    return f"pool {engine.pools.named(name).name} was defined"
+def _define_pool(host: Host, name: str) -> str:
+    return f"pool {host.pools.named(name).name} was defined"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.places import nearest_existing
-from millpond.engine import Engine
+from millpond.hosts.host import Host
 from millpond.libvirt.overview import overview
 from millpond.libvirt.pool import PoolType
 from millpond.model.sizes import GiB, MiB, format_size
@@ -21,12 +21,12 @@ _NONE = 100 * MiB
 _BLOCK = 512  # st_blocks counts in these, whatever the file system's own are (stat(2))
 
 
-def look(engine: Engine) -> Iterator[Finding]:
-    is_seen = engine.seems_local
-    pools = {each.name: Path(each.path) for each in engine.pool_plan.directories() if is_seen}
+def look(host: Host) -> Iterator[Finding]:
+    is_seen = host.seems_local
+    pools = {each.name: Path(each.path) for each in host.pool_plan.directories() if is_seen}
     if not is_seen:
-        yield from _of_pools(engine)
-    state = engine.commons.settings.state_path
+        yield from _of_pools(host)
+    state = host.shared.settings.state_path
     systems: dict[int, dict[str, Path]] = {}
     for kept, path in {"the state directory": state, **pools}.items():
         systems.setdefault(_device(path), {})[kept] = path
@@ -38,9 +38,9 @@ def look(engine: Engine) -> Iterator[Finding]:
         yield _judged(usage.free, usage.total, ", ".join(places), do)
 
 
-def _of_pools(engine: Engine) -> Iterator[Finding]:
+def _of_pools(host: Host) -> Iterator[Finding]:
     """By libvirt's word."""
-    for each in overview(engine.libvirtd, engine.pool_plan):
+    for each in overview(host.libvirtd, host.pool_plan):
         if each.usage and each.type == PoolType.DIR:
             free, total = each.usage.available, each.usage.capacity
             yield _judged(free, total, each.name, lambda: "free some space on that host")

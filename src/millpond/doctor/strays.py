@@ -8,8 +8,9 @@ from millpond.disks.rbd_storage import is_complete
 from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.templates import opened_store
 from millpond.doctor.wording import counted, some
-from millpond.engine import Engine
 from millpond.errors import PoolNotFound, Tool
+from millpond.hosts.host import Host
+from millpond.hosts.volumes import volume_owners
 from millpond.libvirt.consoles import CONSOLE_LOG
 from millpond.libvirt.domains import MarkedDomain
 from millpond.libvirt.locality import is_marker
@@ -21,21 +22,21 @@ _DIRECTORY = re.compile(UUID)
 _BASE = re.compile(r"[0-9a-f]{40}(\.\w+)?")  # SHA-1 of an image's id, as Nova names a base
 
 
-def domains(engine: Engine) -> Iterator[Finding]:
+def domains(host: Host) -> Iterator[Finding]:
     """Servers that only their domain tells of: the state directory was lost, or is another."""
-    known = {server.id for server in engine.records.all()}
-    marked = list(engine.domains.records(ignoring=known))
-    since = {server.name for server in engine.records.all()}  # made while we were listing
+    known = {server.id for server in host.records.all()}
+    marked = list(host.domains.records(ignoring=known))
+    since = {server.name for server in host.records.all()}  # made while we were listing
     lost = [domain for domain in marked if domain.name not in since]
     for domain in lost:
-        yield _copied(engine, domain) or _lost(domain)
+        yield _copied(host, domain) or _lost(domain)
     if not lost:
         yield ok("no domain of Millpond's is without a record")
 
 
-def _copied(engine: Engine, domain: MarkedDomain) -> Finding | None:
+def _copied(host: Host, domain: MarkedDomain) -> Finding | None:
     """Of a server that another host has."""
-    elsewhere = engine.records.host_of(ServerId(domain.uuid))
+    elsewhere = host.records.host_of(ServerId(domain.uuid))
     if elsewhere is None:
         return None
     return problem(
@@ -57,21 +58,21 @@ def _lost(domain: MarkedDomain) -> Finding:
     )
 
 
-def volumes(engine: Engine) -> Iterator[Finding]:
-    plan = engine.pool_plan
+def volumes(host: Host) -> Iterator[Finding]:
+    plan = host.pool_plan
     named = [each.name for each in plan.all().values() if each != plan.base]
-    found = [finding for name in named if (finding := _in_pool(engine, name))]
-    found += [finding for name in named if (finding := _incomplete(engine, name))]
-    if finding := _in_base_pool(engine):
+    found = [finding for name in named if (finding := _in_pool(host, name))]
+    found += [finding for name in named if (finding := _incomplete(host, name))]
+    if finding := _in_base_pool(host):
         found.append(finding)
     yield from found or [ok("the pools hold nothing but what Millpond's records name")]
 
 
-def directories(engine: Engine) -> Iterator[Finding]:
-    where = engine.commons.settings.instances_path
+def directories(host: Host) -> Iterator[Finding]:
+    where = host.shared.settings.instances_path
     named = [path for path in sorted(where.glob("*-*")) if _DIRECTORY.fullmatch(path.name)]
-    ours = (server.id for server in engine.commons.records.all())  # other hosts may be here, too
-    known = {*ours, *engine.domains.names().values()}
+    ours = (server.id for server in host.shared.records.all())  # other hosts may be here, too
+    known = {*ours, *host.domains.names().values()}
     left = [path.name for path in named if path.name not in known and _holds_a_log_only(path)]
     if left:
         yield warning(
@@ -83,28 +84,28 @@ def directories(engine: Engine) -> Iterator[Finding]:
         yield ok("no server that is gone has left its directory")
 
 
-def _in_pool(engine: Engine, name: str) -> Finding | None:
+def _in_pool(host: Host, name: str) -> Finding | None:
     try:
-        pool = engine.pools.opened(name)
+        pool = host.pools.opened(name)
     except PoolNotFound:
         return None
     listed = [volume.name for volume in pool.volumes()]
-    owners = engine.volume_owners(pool)  # after the listing: a record is older than its volume
+    owners = volume_owners(host, pool)  # after the listing: a record is older than its volume
     named = {each for each in listed if each in owners or is_mark(each) or is_marker(each)}
     strays = [each for each in listed if each not in named and pool.find(each)]
     if strays and pool.capabilities.remote:
         return ok(f"{counted(len(strays), 'volume')} in pool {name!r} may be those of other hosts")
-    return _reported(pool.name, strays, _servers(engine)) if strays else None
+    return _reported(pool.name, strays, _servers(host)) if strays else None
 
 
-def _incomplete(engine: Engine, name: str) -> Finding | None:
+def _incomplete(host: Host, name: str) -> Finding | None:
     """In a cluster an image gets the name of a template when it is complete, and loses that name
     before it is removed."""
     try:
-        pool = engine.pools.opened(name)
+        pool = host.pools.opened(name)
     except PoolNotFound:
         return None
-    access = engine.pool_plan.all()[name].ceph
+    access = host.pool_plan.all()[name].ceph
     named = [each for each in pool.names() if _BASE.fullmatch(each)] if access else []
     found = [each for each in named if access and not is_complete(access, each)]
     if not (access and found):
@@ -116,16 +117,16 @@ def _incomplete(engine: Engine, name: str) -> Finding | None:
     )
 
 
-def _in_base_pool(engine: Engine) -> Finding | None:
+def _in_base_pool(host: Host) -> Finding | None:
     """What disks in Nova's legacy layout stand on is no stray, whoever has the server."""
-    store = opened_store(engine)
+    store = opened_store(host)
     unknown = store.unknown() if store else []
-    strays = sorted(set(unknown) - _needed_by_nova(engine)) if unknown else []
-    return _reported(engine.pool_plan.base.name, strays, _templates(engine)) if strays else None
+    strays = sorted(set(unknown) - _needed_by_nova(host)) if unknown else []
+    return _reported(host.pool_plan.base.name, strays, _templates(host)) if strays else None
 
 
-def _needed_by_nova(engine: Engine) -> set[str]:
-    servers = engine.nova_layout().servers() if engine.seems_local else []
+def _needed_by_nova(host: Host) -> set[str]:
+    servers = host.nova_layout({}).servers() if host.seems_local else []
     return {disk.base.volume for server in servers for disk in server.disks if disk.base}
 
 
@@ -151,16 +152,16 @@ def _likely_owner(name: str, owners: Mapping[str, str]) -> str:
     return "no name of Millpond's"
 
 
-def _servers(engine: Engine) -> Mapping[str, str]:
+def _servers(host: Host) -> Mapping[str, str]:
     """By UUID: servers, and domains that are none."""
-    domains = {uuid: f"domain {name!r}" for name, uuid in engine.domains.names().items()}
-    return {**domains, **{each.id: f"server {each.name!r}" for each in engine.records.all()}}
+    domains = {uuid: f"domain {name!r}" for name, uuid in host.domains.names().items()}
+    return {**domains, **{each.id: f"server {each.name!r}" for each in host.records.all()}}
 
 
-def _templates(engine: Engine) -> Mapping[str, str]:
+def _templates(host: Host) -> Mapping[str, str]:
     return {
         template_name(image.id, format): f"the template of image {image.name!r}"
-        for image in engine.catalogue.all()
+        for image in host.shared.catalogue.all()
         for format in DiskFormat
     }
 

@@ -6,19 +6,19 @@ from functools import partial
 from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.records import abandoned_locks, abandoned_writes
 from millpond.doctor.wording import counted, some
-from millpond.engine import Engine
 from millpond.errors import ImageNotFound, Tool
+from millpond.hosts.host import Host
 from millpond.model.server import Content, Disk, Server, TemplateRef
 from millpond.system import files
 from millpond.templates.store import TemplateStore
 
 
-def opened_store(engine: Engine) -> TemplateStore | None:
-    return engine.cache.opened_store()
+def opened_store(host: Host) -> TemplateStore | None:
+    return host.cache.opened_store()
 
 
-def unfinished(engine: Engine) -> Iterator[Finding]:
-    store = opened_store(engine)
+def unfinished(host: Host) -> Iterator[Finding]:
+    store = opened_store(host)
     begun = store.unfinished() if store else []
     left = [name for name in begun if store and not store.is_worked_on(name)]
     if left:
@@ -26,66 +26,66 @@ def unfinished(engine: Engine) -> Iterator[Finding]:
             f"the preparation of {counted(len(left), 'template')} was interrupted: {some(left)}",
             f"'{Tool.REPAIR}' finishes what is complete and removes the rest; none of that is "
             "ever used",
-            partial(_clear, engine),
+            partial(_clear, host),
         )
     else:
         yield ok("no preparation of a template was interrupted")
 
 
-def half_written(engine: Engine) -> Iterator[Finding]:
+def half_written(host: Host) -> Iterator[Finding]:
     """Records of templates, notes of their use, pins."""
-    if store := opened_store(engine):
+    if store := opened_store(host):
         directories = [each for each in files.entries(store.sidecar) if each.is_dir()]
         yield from abandoned_writes(directories, "note")
         yield from abandoned_locks([store.sidecar / "locks"])
 
 
-def needed(engine: Engine) -> Iterator[Finding]:
+def needed(host: Host) -> Iterator[Finding]:
     """What disks stand on. Two disks on the same template are one finding. The bases of disks in
     Nova's legacy layout are Nova's, and looked for with the disks."""
-    store = opened_store(engine)
+    store = opened_store(host)
     bases = {
         disk.template: (server, disk)
-        for server in engine.records.all()
+        for server in host.records.all()
         for disk in server.disks
         if disk.template and disk.overlay and not disk.path and not server.operation
     }
     gone = [base for base in bases if store is None or store.find(base.volume) is None]
     for base in gone:
-        yield _gone(engine, base, *bases[base])
+        yield _gone(host, base, *bases[base])
     if bases and not gone:
         yield ok("each template that a disk stands on is there")
 
 
-def links(engine: Engine) -> Iterator[Finding]:
-    store = opened_store(engine)
+def links(host: Host) -> Iterator[Finding]:
+    store = opened_store(host)
     linked = [each for each in store.all() if each.link] if store else []
-    lost = [each.volume for each in linked if engine.cache.links.is_dangling(each)]
+    lost = [each.volume for each in linked if host.cache.links.is_dangling(each)]
     if lost:
         yield problem(
             f"{counted(len(lost), 'linked template')} cannot be read any more: {some(lost)}",
             f"'{Tool.REPAIR}' links what it can, and drops what no disk stands on",
-            partial(_link_again, engine),
+            partial(_link_again, host),
         )
     elif linked:
         yield ok("each linked template leads where it should")
 
 
-def _link_again(engine: Engine) -> str:
-    engine.cache.cleanup()
+def _link_again(host: Host) -> str:
+    host.cache.cleanup()
     return "what could be linked again was, and what nothing uses was dropped"
 
 
-def _gone(engine: Engine, base: TemplateRef, server: Server, disk: Disk) -> Finding:
-    users = ", ".join(engine.template_uses.promised().of(base.volume))
+def _gone(host: Host, base: TemplateRef, server: Server, disk: Disk) -> Finding:
+    users = ", ".join(host.template_uses.promised().of(base.volume))
     what = f"template {base.volume} is missing or damaged, and disks stand on it: {users}"
     if disk.content is not Content.IMAGE:
         return problem(what, "restore it from a copy: formatted anew it would be another one")
-    if _has_image(engine, server):
+    if _has_image(host, server):
         return problem(
             what,
             f"'{Tool.REPAIR}' prepares it anew from image {server.image.name!r}",
-            partial(_prepare, engine, base, server),
+            partial(_prepare, host, base, server),
         )
     return problem(
         what,
@@ -93,23 +93,23 @@ def _gone(engine: Engine, base: TemplateRef, server: Server, disk: Disk) -> Find
     )
 
 
-def _has_image(engine: Engine, server: Server) -> bool:
+def _has_image(host: Host, server: Server) -> bool:
     try:
-        engine.images.describe(server.image.id)
+        host.images.describe(server.image.id)
     except ImageNotFound:
         return False
     return True
 
 
-def _prepare(engine: Engine, base: TemplateRef, server: Server) -> str:
-    image = engine.images.describe(server.image.id)
-    template = engine.cache.templates.fetch_image(image, base.format)
+def _prepare(host: Host, base: TemplateRef, server: Server) -> str:
+    image = host.images.describe(server.image.id)
+    template = host.cache.templates.fetch_image(image, base.format)
     return f"it was prepared anew by {template.prepared}"
 
 
-def _clear(engine: Engine) -> str:
-    engine.cache.cleanup()
-    store = opened_store(engine)
+def _clear(host: Host) -> str:
+    host.cache.cleanup()
+    store = opened_store(host)
     left = store.unfinished() if store else []
     if left:
         return f"some of it stays for now: {some(left)}"

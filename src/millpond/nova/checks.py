@@ -13,8 +13,9 @@ from millpond.doctor import checks
 from millpond.doctor.checks import Check
 from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.wording import counted, some
-from millpond.engine import Engine
 from millpond.errors import Busy, Tool
+from millpond.hosts.host import Host
+from millpond.hosts.volumes import volume_owners
 from millpond.libvirt.libvirt_pool import LibvirtPool
 from millpond.model.names import ServerId, split_volume_name
 from millpond.nova.records import InstanceRecords
@@ -24,9 +25,9 @@ from millpond.nova.sweeping import pools_of_disks, remove
 _HOST = {check.name: check for check in checks.CHECKS}
 
 
-def nova(engine: Engine) -> Iterator[Finding]:
+def nova(host: Host) -> Iterator[Finding]:
     try:
-        servers, damaged = engine.records.readable()
+        servers, damaged = host.records.readable()
     except MessagingException as error:
         yield problem(f"Nova does not answer: {error}", "see whether nova-conductor runs")
         return
@@ -36,8 +37,8 @@ def nova(engine: Engine) -> Iterator[Finding]:
         yield ok(f"Nova has {counted(len(servers), 'server')} on this host")
 
 
-def unfinished(engine: Engine) -> Iterator[Finding]:
-    left = [(each, roles) for each in _instances(engine) if (roles := _unfinished(each))]
+def unfinished(host: Host) -> Iterator[Finding]:
+    left = [(each, roles) for each in _instances(host) if (roles := _unfinished(each))]
     for instance, roles in left:
         what = f"{_named(instance)} has disks that were begun and never finished: {some(roles)}"
         if instance.task_state:
@@ -47,19 +48,19 @@ def unfinished(engine: Engine) -> Iterator[Finding]:
             )
         else:
             do = f"'{Tool.REPAIR}' removes them; then {advice(instance)}"
-            yield problem(what, do, partial(_remove_unfinished, engine, instance.uuid))
+            yield problem(what, do, partial(_remove_unfinished, host, instance.uuid))
     if not left:
         yield ok("no server has an unfinished disk")
 
 
-def domains(engine: Engine) -> Iterator[Finding]:
+def domains(host: Host) -> Iterator[Finding]:
     left = [
         each
-        for each in _instances(engine)
+        for each in _instances(host)
         if each.vm_state == vm_states.ERROR
         and not each.task_state
         and InstanceRecords(each).all()
-        and engine.domains.state(ServerId(each.uuid)) is None
+        and host.domains.state(ServerId(each.uuid)) is None
     ]
     for instance in left:
         yield warning(
@@ -70,26 +71,26 @@ def domains(engine: Engine) -> Iterator[Finding]:
         yield ok("no server in ERROR has lost its domain")
 
 
-def copies(engine: Engine) -> Iterator[Finding]:
+def copies(host: Host) -> Iterator[Finding]:
     left = [
         (server, found)
-        for server in engine.records.all()
+        for server in host.records.all()
         if server.disks and not (server.operation and server.operation.verb in SNAPSHOT)
-        if (found := engine.imaging.copied(server.id, server.disks))
+        if (found := host.imaging.copied(server.id, server.disks))
     ]
     for server, disks in left:
         yield problem(
             f"disks of server {server.name!r} are being copied, and nobody makes an image of it: "
             f"{some([disk.role for disk in disks])}",
             f"'{Tool.REPAIR}' ends that; the server runs on",
-            partial(_end_copies, engine, server.id),
+            partial(_end_copies, host, server.id),
         )
     if not left:
         yield ok("no copy of a disk was left under way")
 
 
-def volumes(engine: Engine) -> Iterator[Finding]:
-    found = [finding for pool in pools_of_disks(engine) for finding in _strays(engine, pool)]
+def volumes(host: Host) -> Iterator[Finding]:
+    found = [finding for pool in pools_of_disks(host) for finding in _strays(host, pool)]
     yield from found or [ok("the pools hold nothing but disks of this host's servers")]
 
 
@@ -108,11 +109,9 @@ CHECKS = (
 )
 
 
-def _instances(engine: Engine) -> Any:
+def _instances(host: Host) -> Any:
     admin = context.get_admin_context()
-    return InstanceList.get_by_host(
-        admin, engine.records.owner, expected_attrs=["system_metadata"]
-    )
+    return InstanceList.get_by_host(admin, host.records.owner, expected_attrs=["system_metadata"])
 
 
 def _unfinished(instance: Any) -> list[str]:
@@ -123,17 +122,17 @@ def _named(instance: Any) -> str:
     return f"server {instance.display_name or instance.uuid!r} ({instance.uuid})"
 
 
-def _remove_unfinished(engine: Engine, id: str) -> str:
+def _remove_unfinished(host: Host, id: str) -> str:
     """By what is true now, and while nobody makes a disk of it."""
-    with engine.disks.lock(ServerId(id), wait=False):
+    with host.disks.lock(ServerId(id), wait=False):
         records = InstanceRecords(_settled(id), only_settled=True)
-        removed = remove_unfinished(engine.disks, records)
+        removed = remove_unfinished(host.disks, records)
     return f"{counted(len(removed), 'disk')} removed"
 
 
-def _end_copies(engine: Engine, id: ServerId) -> str:
+def _end_copies(host: Host, id: ServerId) -> str:
     disks = [each.disk for each in InstanceRecords(_settled(id)).all()]
-    engine.imaging.stop(id, disks)
+    host.imaging.stop(id, disks)
     return "it was ended"
 
 
@@ -146,17 +145,17 @@ def _settled(id: str) -> Any:
     return instance
 
 
-def _strays(engine: Engine, pool: LibvirtPool) -> Iterator[Finding]:
+def _strays(host: Host, pool: LibvirtPool) -> Iterator[Finding]:
     """What no record of this host's servers names. A pool that other hosts share has theirs."""
     listed = [volume.name for volume in pool.volumes()]
-    owners = engine.volume_owners(pool)  # after the listing: a record is older than its volume
+    owners = volume_owners(host, pool)  # after the listing: a record is older than its volume
     strays = [each for each in listed if each not in owners and pool.find(each)]
     instances = _ever_known({disk[0] for each in strays if (disk := split_volume_name(each))})
     for volume in strays:
         disk = split_volume_name(volume)
         instance = instances.get(disk[0]) if disk else None
         if instance and instance.deleted:
-            yield _of_a_deleted(engine, instance, pool, volume)
+            yield _of_a_deleted(host, instance, pool, volume)
         elif not pool.capabilities.remote:
             yield _left_alone(instance, pool.name, volume)
 
@@ -171,10 +170,10 @@ def _left_alone(instance: Any, pool: str, volume: str) -> Finding:
     )
 
 
-def _of_a_deleted(engine: Engine, instance: Any, pool: LibvirtPool, volume: str) -> Finding:
+def _of_a_deleted(host: Host, instance: Any, pool: LibvirtPool, volume: str) -> Finding:
     what = f"volume {volume} in pool {pool.name!r} was a disk of {_named(instance)}, "
     what += "which is deleted"
-    if engine.domains.state(ServerId(instance.uuid)) is not None:
+    if host.domains.state(ServerId(instance.uuid)) is not None:
         return warning(f"{what}, and its domain is still there", "nova-compute ends it in time")
     return problem(what, f"'{Tool.REPAIR}' removes it", partial(_remove, pool, volume))
 

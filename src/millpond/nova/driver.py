@@ -23,7 +23,8 @@ from oslo_concurrency import lockutils
 
 from millpond.disks import image_types, precache, space
 from millpond.disks.backend import ImageFile
-from millpond.engine import Engine
+from millpond.hosts.capabilities import disk_space, taken_image_types
+from millpond.hosts.host import Host
 from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.names import ImageId, ServerId, template_name
 from millpond.model.server import Disk
@@ -52,7 +53,7 @@ class MillpondDriver(LibvirtDriver):
 
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi, read_only)
-        types = self.engine.image_types
+        types = taken_image_types(self.millpond)
         self.capabilities |= {
             **{f"supports_image_type_{each}": each in types for each in ImageFormat},
             # These are done by code of Nova's that never sees our disks.
@@ -62,8 +63,8 @@ class MillpondDriver(LibvirtDriver):
         }
 
     @cached_property
-    def engine(self) -> Engine:
-        return wiring.engine(self.watch)
+    def millpond(self) -> Host:
+        return wiring.host(self.watch)
 
     @property
     def image_backend(self) -> PoolBackend:
@@ -72,13 +73,13 @@ class MillpondDriver(LibvirtDriver):
     @image_backend.setter
     def image_backend(self, stock: Any) -> None:
         """Nova's constructor sets it, and asks it a few lines later."""
-        self._image_backend = PoolBackend(stock, self.engine)
+        self._image_backend = PoolBackend(stock, self.millpond)
 
     def init_host(self, host: str) -> None:
         super().init_host(host)
         with explained():
-            self.engine.cache.templates.init()
-        recover(self.engine, host, Path(CONF.libvirt.snapshots_directory))
+            self.millpond.cache.templates.init()
+        recover(self.millpond, host, Path(CONF.libvirt.snapshots_directory))
 
     def spawn(self, context: Any, instance: Any, image_meta: Any, *args: Any, **kw: Any) -> None:
         """Nova leaves to the next spawn what a failed unshelving has made; the server may be
@@ -151,9 +152,9 @@ class MillpondDriver(LibvirtDriver):
     def _copy(self, context: Any, instance: Any, disk: Disk, image: ImageFile) -> None:
         guest = self._host.get_guest(instance)
         if guest.get_power_state(self._host) not in _RUNS:
-            self.engine.imaging.extract(disk, image)
+            self.millpond.imaging.extract(disk, image)
             return
-        with self.engine.imaging.copy(ServerId(instance.uuid), disk, image) as stop:
+        with self.millpond.imaging.copy(ServerId(instance.uuid), disk, image) as stop:
             self._quiescing(context, instance, stop)
 
     def _quiescing(self, context: Any, instance: Any, stop: Callable[[], None]) -> None:
@@ -173,16 +174,16 @@ class MillpondDriver(LibvirtDriver):
 
     def cache_image(self, context: Any, image_id: str) -> bool:
         with explained(image_id):
-            image = self.engine.images.describe(ImageId(image_id))
-            wanted = list(precache.wanted(image, None, self.engine.settings.libvirt.selection))
-            known = {each.volume for each in self.engine.cache.all()}
-            disks = self.engine.disks
+            image = self.millpond.images.describe(ImageId(image_id))
+            wanted = list(precache.wanted(image, None, self.millpond.settings.libvirt.selection))
+            known = {each.volume for each in self.millpond.cache.all()}
+            disks = self.millpond.disks
             fetched = precache.fetch(disks.templates, disks.backends, wanted, 1)
         return any(each.volume not in known for each in fetched)
 
     def manage_image_cache(self, context: Any, all_instances: Any) -> None:
         """Ours, and what Nova's own driver has left in the same directory."""
-        cache = self.engine.cache
+        cache = self.millpond.cache
         with explained():
             cache.manager.prune(cache.rules)
             cache.prune_bases(_bases_of(all_instances))
@@ -260,7 +261,7 @@ class MillpondDriver(LibvirtDriver):
 
     def _get_local_gb_info(self) -> dict[str, float]:
         with explained():
-            usage = self.engine.disk_space()
+            usage = disk_space(self.millpond)
         return {
             "total": usage.capacity / GiB,
             "free": usage.available / GiB,
@@ -270,8 +271,8 @@ class MillpondDriver(LibvirtDriver):
     def _get_disk_over_committed_size_total(self) -> int:
         stock: int = super()._get_disk_over_committed_size_total()
         with explained():
-            servers, _damaged = self.engine.records.readable()  # the doctor tells of those
-            return stock + space.promised(self.engine.pools, servers)
+            servers, _damaged = self.millpond.records.readable()  # the doctor tells of those
+            return stock + space.promised(self.millpond.pools, servers)
 
     def _delete_disks(self, instance: Any, suffix: str = "") -> None:
         """The volume first: as long as it may be there, its record is."""
@@ -286,17 +287,17 @@ class MillpondDriver(LibvirtDriver):
 
     def _delete_disk(self, instance: Any, disk: Disk) -> None:
         """The host that a server was evacuated to may use what is not on this host alone."""
-        is_shared = self.engine.pools.named(disk.pool).capabilities.remote
+        is_shared = self.millpond.pools.named(disk.pool).capabilities.remote
         if _lives_elsewhere(instance) and is_shared:
             LOG.debug("%s stays: host %s may use it", disk.place, instance.host)
         else:
-            self.engine.disks.delete(disk)
+            self.millpond.disks.delete(disk)
 
     def _sweep(self, instance: Any) -> None:
         """What no record names any more goes with its server."""
         if _is_deleted(instance) and instance.host in (None, CONF.host):
             with explained():
-                sweep(self.engine, ServerId(instance.uuid))
+                sweep(self.millpond, ServerId(instance.uuid))
 
     def _refuse_to_move(self, instance: Any, error: Exception) -> None:
         if InstanceRecords(instance).any():
@@ -304,14 +305,16 @@ class MillpondDriver(LibvirtDriver):
 
     @property
     def _pools_only(self) -> bool:
-        return self.engine.settings.libvirt.selection.images_type.pools_only
+        return self.millpond.settings.libvirt.selection.images_type.pools_only
 
     def _refuse_unless_taken(self, image_meta: Any) -> None:
         """A server that boots from a volume may have no image."""
         if image_meta.obj_attr_is_set("disk_format") and image_meta.disk_format:
             image = image_meta.id if image_meta.obj_attr_is_set("id") else None
             with explained(image):
-                image_types.refuse_unless_taken(image_meta.disk_format, self.engine.image_types)
+                image_types.refuse_unless_taken(
+                    image_meta.disk_format, taken_image_types(self.millpond)
+                )
 
 
 def _bases_of(instances: Any) -> frozenset[str]:

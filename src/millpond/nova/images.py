@@ -14,8 +14,8 @@ from nova.virt.libvirt.config import LibvirtConfigGuestDisk
 from millpond.disks.backend import DiskRequest
 from millpond.disks.disks import Disks
 from millpond.disks.selection import ImagesType
-from millpond.engine import Engine
 from millpond.errors import Conflict, VolumeNotFound
+from millpond.hosts.host import Host
 from millpond.model.formats import Backend
 from millpond.model.names import ImageId, ServerId
 from millpond.model.server import Content, Disk
@@ -151,9 +151,9 @@ class PoolBackend:
     """In the place of Nova's imagebackend.Backend, which goes on to serve what is not ours:
     kernels, ramdisks, and disks from before, be they files, logical volumes or images in Ceph."""
 
-    def __init__(self, stock: Any, engine: Engine) -> None:
+    def __init__(self, stock: Any, host: Host) -> None:
         self._stock = stock
-        self._engine = engine
+        self._host = host
         self._makes: dict[str, str] = {}
 
     @contextmanager
@@ -181,7 +181,7 @@ class PoolBackend:
         if _is_always_novas(name) or not (may_make or InstanceRecords(instance).has(name)):
             self._refuse_unless_known(instance, name, image_type)
             return self._stock.by_name(instance, name, image_type, disk_info_mapping)
-        disks = self._engine.disks
+        disks = self._host.disks
         return VolumeImage(disks, instance, name, disk_info_mapping, may_make=may_make)
 
     def by_libvirt_path(self, instance: Any, path: str, image_type: str | None = None) -> Any:
@@ -190,7 +190,7 @@ class PoolBackend:
 
     def _may_make(self, instance: Any, name: str) -> bool:
         suffix = self._makes.get(instance.uuid)
-        pools = self._engine.settings.libvirt.use_storage_pools
+        pools = self._host.settings.libvirt.use_storage_pools
         return pools and suffix is not None and name.endswith(suffix)
 
     def _refuse_unless_known(self, instance: Any, name: str, image_type: str | None) -> None:
@@ -204,7 +204,7 @@ class PoolBackend:
 
     @property
     def _pools_only(self) -> bool:
-        return self._engine.settings.libvirt.selection.images_type.pools_only
+        return self._host.settings.libvirt.selection.images_type.pools_only
 
 
 def _is_always_novas(name: str) -> bool:

@@ -12,8 +12,8 @@ from nova.objects.instance import InstanceList
 
 from millpond.disks.disks import Disks
 from millpond.disks.imaging import Imaging
-from millpond.engine import Engine
 from millpond.errors import MillpondError
+from millpond.hosts.host import Host
 from millpond.model.names import ServerId
 from millpond.nova.explaining import MillpondFailed, explained
 from millpond.nova.records import InstanceRecords
@@ -43,15 +43,16 @@ def snapshots_of(host: str, directory: Path) -> Path:
     return directory / f"millpond-{host}"
 
 
-def recover(engine: Engine, host: str, snapshots: Path) -> None:
+def recover(host: Host, name: str, snapshots: Path) -> None:
+    """``name``: as Nova knows the host."""
     admin = context.get_admin_context()
-    for instance in InstanceList.get_by_host(admin, host, expected_attrs=["system_metadata"]):
+    for instance in InstanceList.get_by_host(admin, name, expected_attrs=["system_metadata"]):
         try:
-            _recover(engine, admin, instance)
+            _recover(host, admin, instance)
         except exception.NovaException as error:  # one server keeps no host from serving others
             LOG.error("instance %s is left as it was: %s", instance.uuid, error)
     with explained():
-        _remove_snapshots(engine.imaging, snapshots_of(host, snapshots))
+        _remove_snapshots(host.imaging, snapshots_of(name, snapshots))
 
 
 def _remove_snapshots(imaging: Imaging, place: Path) -> None:
@@ -74,15 +75,15 @@ def remove_unfinished(disks: Disks, records: InstanceRecords) -> list[str]:
     return [disk.role for disk in unfinished]
 
 
-def _recover(engine: Engine, admin: Any, instance: Any) -> None:
+def _recover(host: Host, admin: Any, instance: Any) -> None:
     if instance.task_state == task_states.DELETING:
         return  # Nova goes on with it
     records = InstanceRecords(instance)
     if instance.task_state in SNAPSHOT:
         with explained():
             disks = [each.disk for each in records.all()]
-            engine.imaging.stop(ServerId(instance.uuid), disks)
-    found = _tidied(engine.disks, records)
+            host.imaging.stop(ServerId(instance.uuid), disks)
+    found = _tidied(host.disks, records)
     if found or instance.vm_state == vm_states.BUILDING or instance.task_state in _MAKE:
         step = instance.task_state or instance.vm_state
         what = found or _as_it_is(records)

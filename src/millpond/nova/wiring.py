@@ -1,4 +1,4 @@
-"""The engine as nova.conf configures it, with its records in Nova's database."""
+"""The host as nova.conf configures it, with its records in Nova's database."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,10 +7,10 @@ from typing import Any
 import nova.conf
 
 from millpond import config
-from millpond.commons import Commons
 from millpond.config import ImageSourceOption
-from millpond.engine import Engine
 from millpond.errors import BadConfiguration, BadOption
+from millpond.hosts.host import Host
+from millpond.hosts.shared import Shared
 from millpond.nova.records import NovaRecords
 from millpond.records.journal import Watch, unwatched
 
@@ -18,7 +18,7 @@ _VIRT_TYPES = ("kvm", "qemu")
 _NO_INJECTION = -2
 
 
-def engine(watch: Watch = unwatched) -> Engine:
+def host(watch: Watch = unwatched) -> Host:
     """Raises BadConfiguration for what could not work with any server."""
     conf = nova.conf.CONF
     if problems := tuple(_problems(conf)):
@@ -27,7 +27,7 @@ def engine(watch: Watch = unwatched) -> Engine:
         config.settings_from(conf), image_source=ImageSourceOption.GLANCE, own_process=False
     )
     (name,) = settings.hosts
-    return Engine(name, Commons(settings, NovaRecords(conf.host)), watch)
+    return Host(name, Shared(settings, NovaRecords(conf.host)), watch)
 
 
 def _problems(conf: Any) -> Iterator[BadOption]:

@@ -7,13 +7,13 @@ import logging
 from dataclasses import replace
 
 from millpond.errors import BadName, Conflict, NameTaken, NotFound, Tool
+from millpond.hosts.host import Host
 from millpond.legacy.layout import NovaLayout
 from millpond.legacy.nova_domain import objections, server_of
 from millpond.legacy.nova_xml import NovaDomainXml
 from millpond.model.names import ServerId, checked_name
 from millpond.model.server import Server
 from millpond.servers import steps
-from millpond.servers.host import Host
 from millpond.servers.owner import refuse_foreign_servers
 
 LOG = logging.getLogger(__name__)

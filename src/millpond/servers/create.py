@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
+from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON
 from millpond.model.server import Content, Server
 from millpond.model.template import Template
@@ -13,7 +14,6 @@ from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step, nothing
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
-from millpond.servers.host import Host
 from millpond.servers.owner import refuse_foreign_servers
 from millpond.servers.request import ServerRequest, planned
 from millpond.system.files import Progress, silent

@@ -6,6 +6,7 @@ from functools import partial
 
 from millpond.disks.backend import DiskRequest
 from millpond.errors import GuestHoldsOn, Interrupted, Unsupported, VolumeExists
+from millpond.hosts.host import Host
 from millpond.libvirt.domains import DETACH_PATIENCE, ON
 from millpond.model.operation import DiskDetails
 from millpond.model.server import Content, Disk, Server
@@ -15,7 +16,6 @@ from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
 from millpond.servers.domain_xml import disk_xml
-from millpond.servers.host import Host
 from millpond.servers.power import REMOVAL
 from millpond.servers.request import free_target
 

@@ -6,13 +6,13 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 
 from millpond.errors import HostProblem, PoolNotFound, ToolFailed
+from millpond.hosts.host import Host
 from millpond.model.operation import DeleteDetails
 from millpond.model.server import Server
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step, nothing
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import snapshot_strategies, steps
-from millpond.servers.host import Host
 
 LOG = logging.getLogger(__name__)
 

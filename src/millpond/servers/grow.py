@@ -6,6 +6,7 @@ from functools import partial
 
 from millpond.disks.growth import Growth
 from millpond.errors import Tool, Unsupported
+from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON
 from millpond.model.operation import GrowDetails, Way
 from millpond.model.server import Content, Disk, Server
@@ -14,7 +15,6 @@ from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
-from millpond.servers.host import Host
 
 LOG = logging.getLogger(__name__)
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from millpond.errors import HostProblem, Tool
+from millpond.hosts.host import Host
 from millpond.libvirt.domains import MarkedDomain
 from millpond.model.server import Server
 from millpond.records import server_codec
 from millpond.servers import steps
-from millpond.servers.host import Host
 
 LOG = logging.getLogger(__name__)
 

@@ -3,13 +3,13 @@
 import logging
 from functools import partial
 
+from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON
 from millpond.model.server import Server
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step, nothing
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
-from millpond.servers.host import Host
 from millpond.system.waiting import wait_until
 
 LOG = logging.getLogger(__name__)

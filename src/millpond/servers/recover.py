@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from millpond.errors import UnknownOperation
+from millpond.hosts.host import Host
 from millpond.model.server import Server
 from millpond.records import journal
 from millpond.records.journal import Verb
 from millpond.records.records import ServerJournal
 from millpond.servers import create, data_disks, delete, grow, power, snapshot
-from millpond.servers.host import Host
 
 LOG = logging.getLogger(__name__)
 

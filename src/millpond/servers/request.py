@@ -11,6 +11,7 @@ from functools import partial
 from millpond.disks.backend import DiskRequest
 from millpond.disks.disks import root_size
 from millpond.errors import BadOption
+from millpond.hosts.host import Host
 from millpond.images.boot_images import BootImages, find_boot_images
 from millpond.model.flavor import Flavor
 from millpond.model.image import Image
@@ -27,7 +28,6 @@ from millpond.model.server import (
     Server,
 )
 from millpond.scheduling.query import SchedulingRequest
-from millpond.servers.host import Host
 
 LOG = logging.getLogger(__name__)
 

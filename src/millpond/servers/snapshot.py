@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from millpond.disks.backend import ImageFile
+from millpond.hosts.host import Host
 from millpond.images.intake import Intake
 from millpond.images.receive import Received, examine
 from millpond.model.formats import ImageFormat
@@ -17,7 +18,6 @@ from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step, nothing
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
-from millpond.servers.host import Host
 from millpond.servers.snapshot_strategies import ROOT, plan_snapshot, strategy_for
 from millpond.system import files
 from millpond.system.files import Progress, silent

@@ -20,6 +20,7 @@ from millpond.errors import (
     VolumeNotFound,
     WrongState,
 )
+from millpond.hosts.host import Host
 from millpond.libvirt.block_jobs import COPY
 from millpond.libvirt.domains import ON
 from millpond.libvirt.pool import Pool
@@ -36,7 +37,6 @@ from millpond.model.server import Disk, Server
 from millpond.model.volume import VolumeSpec
 from millpond.records.records import without_operation
 from millpond.servers import steps
-from millpond.servers.host import Host
 from millpond.system import files
 from millpond.system.waiting import POLL
 from millpond.xml.domain import BackingStoreXml, DiskXml, DomainXml, SourceXml

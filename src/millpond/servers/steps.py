@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from millpond.errors import Interrupted, NameTaken, PlacementProblem, Tool, WrongState
+from millpond.hosts.host import Host
 from millpond.model.server import Server
 from millpond.records.records import without_operation
 from millpond.servers.domain_xml import domain_xml, record_xml
-from millpond.servers.host import Host
 
 LOG = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def log_placement_errors(server: Server) -> Iterator[None]:
 def define(host: Host, server: Server) -> Server:
     """The domain as the record says, whatever it was before."""
     server = _with_machine(host, server)
-    log = host.find_consoles().make(server.id)
+    log = host.consoles.make(server.id)
     chains = {disk.role: host.disks.chain(disk) for disk in server.disks}
     host.domains.define(domain_xml(without_operation(server), host.records.owner, log, chains))
     return server
@@ -74,7 +74,7 @@ def _with_machine(host: Host, server: Server) -> Server:
 
 def undefine(host: Host, server: Server) -> None:
     host.domains.undefine(server.id)
-    host.find_consoles().remove(server.id)
+    host.consoles.remove(server.id)
 
 
 def write_metadata(host: Host, server: Server) -> None:

@@ -1,7 +1,7 @@
 """nova-compute with our driver, which dies by SIGKILL at one moment of one step:
 `python mortal_compute.py VERB STEP MOMENT [words of nova-compute]`.
 
-The steps are those that the engine tells of, and "guest start": all disks are there, and the
+The steps are those that the host tells of, and "guest start": all disks are there, and the
 domain is not.
 """
 

@@ -1,4 +1,4 @@
-"""What all hosts have in common: images, and the records of servers. Wired once."""
+"""What all hosts share: images, and the records of servers."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -18,7 +18,7 @@ from millpond.system.loading import load
 from millpond.system.locks import Locks
 
 
-class Commons:
+class Shared:
     """Everything is made when it is first asked for."""
 
     def __init__(self, settings: Settings, records: Records | None = None) -> None:

@@ -1,0 +1,115 @@
+"""All hosts of the configuration, and what they share."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from millpond import config
+from millpond.config import Settings
+from millpond.errors import BadInput, HostNotConfigured, NoSuchHost
+from millpond.hosts.capabilities import Schedulable
+from millpond.hosts.host import Host
+from millpond.hosts.shared import Shared
+from millpond.model.server import Server
+from millpond.records.journal import Watch, unwatched
+from millpond.scheduling.api import LazyDoor
+from millpond.scheduling.claims import Claims, PlacedClaims, Unclaimed
+from millpond.scheduling.placement import Placement
+from millpond.scheduling.reporter import Reporter, ReportFile
+from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.summary import HostSummary, summarize
+
+
+class Deployment(Shared):
+    """No host is spoken to before something is asked of it."""
+
+    def __init__(self, settings: Settings, watch: Watch = unwatched) -> None:
+        super().__init__(settings)
+        self._watch = watch
+
+    @classmethod
+    def load(cls, config_files: Sequence[Path], watch: Watch = unwatched) -> "Deployment":
+        return cls(config.load(config_files), watch)
+
+    @cached_property
+    def hosts(self) -> Mapping[str, Host]:
+        """By the host's name, in the order of the configuration."""
+        return {name: Host(name, self, self._watch, self.claims) for name in self.settings.hosts}
+
+    @property
+    def schedules(self) -> bool:
+        """Where there is one host, and it may have every server, nobody need be asked."""
+        asks = self.settings.scheduler.filter_hosts_by_image_type_support
+        return len(self.settings.hosts) > 1 or asks or self.settings.placement is not None
+
+    @cached_property
+    def scheduler(self) -> Scheduler:
+        settings = self.settings.scheduler
+        reporter = Reporter(
+            {name: Schedulable(each) for name, each in self.hosts.items()},
+            self._placement,
+            self.records,
+            self.locks,
+            ReportFile(self._placement_directory / "reported.json", settings.report_interval),
+        )
+        return Scheduler(
+            self._placement,
+            reporter,
+            settings.multipliers,
+            filters_image_types=settings.filter_hosts_by_image_type_support,
+        )
+
+    @property
+    def _placement_directory(self) -> Path:
+        return self.settings.state_path / "placement"
+
+    @cached_property
+    def _placement(self) -> Placement:
+        return Placement(LazyDoor(self.settings.placement, self._placement_directory))
+
+    @cached_property
+    def claims(self) -> Claims:
+        if not self.schedules:
+            return Unclaimed()
+        return PlacedClaims(self._placement, lambda: self.scheduler.reporter.providers())
+
+    def host(self, name: str = "") -> Host:
+        """The named one, or the only one there is."""
+        names = tuple(self.hosts)
+        if name and name not in names:
+            raise NoSuchHost(name)
+        if not name and len(names) > 1:
+            raise BadInput(
+                "there are several hosts", f"say which one: --host {' or '.join(names)}"
+            )
+        return self.hosts[name or names[0]]
+
+    def chosen(self, hosts: Sequence[str] | None) -> list[Host]:
+        """Those that are named, or all."""
+        return [self.host(each) for each in hosts or self.hosts]
+
+    def host_of(self, server: Server) -> Host:
+        if server.host not in self.hosts:
+            raise HostNotConfigured(server.name, server.host)
+        return self.hosts[server.host]
+
+    def summaries(self, *, refresh: bool) -> list[HostSummary]:
+        """Every host as it is now; with ``refresh``, or when it is due, Placement is told."""
+        reporter = self.scheduler.reporter
+        if self.schedules and refresh:
+            answers = reporter.report()
+        else:
+            if self.schedules:
+                reporter.report_if_due()
+            answers = reporter.ask_hosts()
+        servers, _ = self.records.readable()
+        return summarize(reporter.hosts, answers, reporter.known(), servers)
+
+    def find(self, name_or_id: str) -> tuple[Host, Server]:
+        """A server, and its host."""
+        server = self.server(name_or_id)
+        return self.host_of(server), server
+
+    @property
+    def has_several(self) -> bool:
+        return len(self.hosts) > 1

@@ -1,0 +1,97 @@
+"""Verbs for which a host is chosen, or that go on without it."""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from millpond.errors import ConnectionLost, HostNotConfigured, HostProblem, HostUnreachable
+from millpond.hosts.deployment import Deployment
+from millpond.model.server import Server
+from millpond.scheduling.decision import Decision
+from millpond.scheduling.scheduler import HostPlan, Plan
+from millpond.servers import create as creation
+from millpond.servers import delete as deletion
+from millpond.servers import steps
+from millpond.servers.request import ServerRequest, planned, scheduling_request
+from millpond.servers.status import statuses
+from millpond.system.files import Progress, silent
+
+LOG = logging.getLogger(__name__)
+
+
+def create(
+    deployment: Deployment,
+    request: ServerRequest,
+    host: str = "",
+    *,
+    start: bool = True,
+    progress: Progress = silent,
+) -> Server:
+    """On the best host that has room, or on the named one if it is fit for it."""
+
+    def create_on(name: str) -> Server:
+        there = deployment.host(name)
+        return creation.create(there, request, start=start, progress=progress)
+
+    if not deployment.schedules:
+        return create_on(host)
+    asked = scheduling_request(request, host)
+    return deployment.scheduler.place(asked, _planning(deployment, request), create_on)
+
+
+def decide(deployment: Deployment, request: ServerRequest, host: str = "") -> Decision | None:
+    """Where a server would go, with a verdict for every host; None where nobody is asked."""
+    if not deployment.schedules:
+        return None
+    asked, plan = scheduling_request(request, host), _planning(deployment, request)
+    return deployment.scheduler.decide(asked, plan, everything=True)
+
+
+def delete(deployment: Deployment, name_or_id: str, *, force: bool = False) -> None:
+    """With ``force`` also a server whose host does not answer or is not configured: what is there
+    of it stays there."""
+    server = deployment.server(name_or_id)
+    try:
+        deletion.delete(deployment.host_of(server), server, force=force)
+    except (HostUnreachable, ConnectionLost, HostNotConfigured) as error:
+        if not force:
+            raise
+        LOG.warning("the domain and the disks of %s stay behind: %s", server.name, error)
+        with deployment.records.lock(server):
+            with steps.log_placement_errors(server):
+                deployment.claims.release(server)
+            deployment.records.remove(server.id)
+
+
+def states(deployment: Deployment, servers: Sequence[Server]) -> Mapping[str, str]:
+    """By the server's id; also of those whose host does not answer."""
+    found: dict[str, str] = {}
+    for name in {each.host for each in servers}:
+        theirs = [each for each in servers if each.host == name]
+        found |= _states_on(deployment, name, theirs)
+    return found
+
+
+def _states_on(deployment: Deployment, name: str, servers: Sequence[Server]) -> Mapping[str, str]:
+    if name not in deployment.hosts:
+        return {each.id: f"unknown: host {name} is not configured" for each in servers}
+    host = deployment.hosts[name]
+    try:
+        return statuses(servers, host.records, host.domains)
+    except HostProblem as error:
+        if not deployment.has_several:
+            raise
+        LOG.warning("%s", error)
+        return {each.id: f"unknown: host {name} does not answer" for each in servers}
+
+
+def _planning(deployment: Deployment, request: ServerRequest) -> Plan:
+    def plan(name: str) -> HostPlan:
+        host = deployment.hosts[name]
+        choice = host.settings.libvirt.selection.choose(request.image.format)
+        return HostPlan(
+            server=planned(host, request),
+            native=choice.native,
+            cached=host.cache.has(request.image.id, choice.template_format, choice.backend),
+        )
+
+    return plan
