@@ -14,11 +14,10 @@ from millpond.disks.backend import DiskRequest, FreezesItself, ImageBackend, Ima
 from millpond.errors import DiskTooSmall, MillpondError, Unsupported
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
-from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import FileSource, RbdSource, VolumeSource
 from millpond.model.names import ServerId
-from millpond.model.server import Content, Disk, TemplateRef
+from millpond.model.server import Content, Disk, Flavor, TemplateRef
 from millpond.model.sizes import MiB
 from millpond.model.template import Template
 from millpond.records.journal import Moment

@@ -10,8 +10,7 @@ from dataclasses import replace
 import pytest
 
 from millpond.errors import Unsupported, VolumeExists, VolumeNotFound
-from millpond.libvirt.pool import Pool
-from millpond.libvirt.transfer import bytes_of, download
+from millpond.libvirt.pool import Pool, bytes_of, download
 from millpond.model.formats import DiskFormat
 from millpond.model.sizes import MiB
 from millpond.model.volume import Backing, VolumeSpec

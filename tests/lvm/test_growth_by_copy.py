@@ -4,7 +4,7 @@ import pytest
 
 from millpond.errors import NoSpace, StateNotWritable, Unsupported
 from millpond.images.intake import Intake
-from millpond.model.flavor import Flavor
+from millpond.model.server import Flavor
 from millpond.model.sizes import MiB
 from millpond.records.journal import Moment
 from millpond.servers import create, delete, recover

@@ -18,8 +18,7 @@ from millpond.doctor.finding import Level
 from millpond.doctor.kvm import Access, access
 from millpond.errors import BadOption, Unsupported
 from millpond.images.intake import Intake
-from millpond.model.flavor import Flavor
-from millpond.model.server import VirtType
+from millpond.model.server import Flavor, VirtType
 from millpond.model.sizes import MiB
 from millpond.servers import create
 from millpond.servers.request import ServerRequest

@@ -10,7 +10,7 @@ import pytest
 
 from millpond.errors import NoValidHost
 from millpond.hosts.deployment import Deployment
-from millpond.model.flavor import Flavor
+from millpond.model.server import Flavor
 from millpond.model.sizes import MiB
 from millpond.servers import across_hosts
 from millpond.servers.request import ServerRequest

@@ -8,16 +8,16 @@ from lxml import etree
 
 from millpond.errors import ConnectionLost, HostUnreachable, StateNotWritable, VolumeExists
 from millpond.hosts.deployment import Deployment
-from millpond.model.flavor import Flavor
 from millpond.model.formats import DiskFormat
 from millpond.model.names import template_name
+from millpond.model.server import Flavor
 from millpond.model.sizes import MiB
 from millpond.records.journal import Moment
 from millpond.servers import data_disks, delete, power
+from millpond.servers.across_hosts import statuses
 from millpond.servers.create import create as create_server
 from millpond.servers.recover import recover
 from millpond.servers.request import ServerRequest
-from millpond.servers.status import statuses
 from millpond.templates.downloading import DownloadingTemplateImagehandler
 from millpond.templates.handler import HandlerContext
 from millpond.templates.local import LocalTemplates

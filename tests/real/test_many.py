@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from millpond.model.flavor import Flavor
 from millpond.model.formats import DiskFormat
+from millpond.model.server import Flavor
 from millpond.model.sizes import MiB
 from millpond.servers import delete
 from millpond.servers.create import create as create_server

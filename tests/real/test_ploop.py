@@ -8,7 +8,7 @@ import pytest
 from lxml import etree
 
 from millpond.errors import NeedsHostFiles
-from millpond.model.flavor import Flavor
+from millpond.model.server import Flavor
 from millpond.model.sizes import GiB, MiB
 from millpond.records.journal import Moment
 from millpond.servers import grow

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from millpond.errors import ConnectionLost, HostUnreachable, NoSpace
-from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, DiskFormat
+from millpond.model.server import Flavor
 from millpond.model.sizes import MiB
 from millpond.model.volume import VolumeSpec
 from millpond.records.journal import Moment

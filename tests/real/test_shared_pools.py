@@ -9,7 +9,7 @@ from millpond.libvirt.sharing import sharers
 from millpond.model.formats import DiskFormat
 from millpond.model.sizes import MiB
 from millpond.model.volume import VolumeSpec
-from millpond.scheduling.shared_pools import merge_groups
+from millpond.scheduling.inventory import merge_groups
 from tests.support.grove import NAMES
 
 POOL = "nova-disks-pool"

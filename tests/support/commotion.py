@@ -21,10 +21,9 @@ from millpond.errors import CacheFull, TemplateNotFound
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
 from millpond.images.intake import Intake
-from millpond.model.flavor import Flavor
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
-from millpond.model.server import Server
+from millpond.model.server import Flavor, Server
 from millpond.model.sizes import MiB
 from millpond.servers import create, delete
 from millpond.servers.request import ServerRequest

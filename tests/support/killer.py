@@ -16,7 +16,7 @@ from pathlib import Path
 
 from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake
-from millpond.model.flavor import Flavor
+from millpond.model.server import Flavor
 from millpond.model.sizes import MiB
 from millpond.records.journal import Moment, Watch
 from millpond.servers import across_hosts, data_disks, delete, power, snapshot

@@ -7,8 +7,8 @@ from dataclasses import replace
 import libvirt
 
 from millpond.images.intake import Intake
-from millpond.model.flavor import Flavor
 from millpond.model.names import ServerId
+from millpond.model.server import Flavor
 from millpond.model.sizes import MiB
 from millpond.servers import create
 from millpond.servers.request import ServerRequest

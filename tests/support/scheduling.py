@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID, uuid4, uuid5
 
-from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.names import ImageId, ServerId
-from millpond.model.server import Disk, Hardware, ImageRef, Server
+from millpond.model.server import Disk, Flavor, Hardware, ImageRef, Server
 from millpond.model.sizes import GiB, MiB
 from millpond.scheduling.claims import PlacedClaims
 from millpond.scheduling.decision import Decision

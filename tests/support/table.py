@@ -4,8 +4,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from millpond.errors import Unsupported
-from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, ImageFormat
+from millpond.model.server import Flavor
 from millpond.model.sizes import MiB
 from millpond.servers import create, delete
 from millpond.servers.request import ServerRequest

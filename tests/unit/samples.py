@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.names import ImageId, ServerId, template_name, volume_name
 from millpond.model.server import (
@@ -10,6 +9,7 @@ from millpond.model.server import (
     DirectBoot,
     Disk,
     Firmware,
+    Flavor,
     Hardware,
     ImageRef,
     Network,

@@ -7,7 +7,7 @@ import pytest
 
 from millpond.doctor import placement
 from millpond.errors import Busy, NoRoom
-from millpond.model.flavor import Flavor
+from millpond.model.server import Flavor
 from millpond.model.sizes import GiB
 from millpond.records.files import FileRecords
 from millpond.scheduling.claims import follow_providers

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from millpond import config
 from millpond.cli.config import app
-from millpond.cli.invocation import Invocation
+from millpond.cli.output import Invocation
 from millpond.config import (
     LOCAL,
     DirectoryPool,
@@ -21,8 +21,8 @@ from millpond.config import (
 )
 from millpond.disks.selection import ImagesType
 from millpond.errors import BadConfiguration, BadInput
-from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, ImageFormat
+from millpond.model.server import Flavor
 from millpond.model.sizes import GiB, MiB
 from millpond.model.volume import Clearing, ClearMethod
 

@@ -8,7 +8,7 @@ from millpond import config
 from millpond.config.option_file import find_option, make_change, plan_change, with_option
 from millpond.doctor.apparmor_rules import parse_rule, permissions, read_rules
 from millpond.doctor.checks import CHECKS
-from millpond.doctor.wording import counted, some
+from millpond.doctor.finding import counted, some
 
 DISK = "/var/lib/millpond/instances/disks/8a1f6b52-0a6f-4a0e-9f1c-3d2b7f4c9e01_disk"
 

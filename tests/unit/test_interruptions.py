@@ -13,8 +13,7 @@ import pytest
 
 from millpond.errors import GuestHoldsOn, LibvirtFailed, MillpondError, NoSpace, StateNotWritable
 from millpond.libvirt.pool import PoolType
-from millpond.model.flavor import Flavor
-from millpond.model.server import Server
+from millpond.model.server import Flavor, Server
 from millpond.model.sizes import MiB
 from millpond.records import journal, server_codec
 from millpond.records.records import ServerJournal, without_operation

@@ -16,8 +16,7 @@ from millpond.errors import DamagedRecord, ToolFailed, Unsupported
 from millpond.legacy import disk_info
 from millpond.legacy.image_files import ImageCache
 from millpond.legacy.layout import NovaLayout
-from millpond.legacy.nova_domain import objections, server_of
-from millpond.legacy.nova_xml import NovaDomainXml
+from millpond.legacy.nova_domain import NovaDomainXml, objections, server_of
 from millpond.legacy.storage import LegacyStorage
 from millpond.libvirt.memory_pool import MemoryPool
 from millpond.libvirt.pool import PoolType

@@ -7,8 +7,7 @@ import pytest
 from millpond.errors import HostProblem
 from millpond.libvirt.locality import LocalityProbe, can_open, is_marker, probe
 from millpond.libvirt.memory_pool import MemoryPool
-from millpond.libvirt.pool import PoolType
-from millpond.libvirt.transfer import download
+from millpond.libvirt.pool import PoolType, download
 from millpond.model.formats import DiskFormat
 from millpond.model.volume import VolumeSpec
 from millpond.system.files import scaled

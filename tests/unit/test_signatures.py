@@ -14,10 +14,9 @@ from millpond.images.receive import receive
 from millpond.images.signatures import Signatures
 from millpond.images.verify import find_fault
 from millpond.legacy.bases import NovaBases
-from millpond.model.cloud import CloudAccess
+from millpond.model.cloud import CloudAccess, SignaturePolicy
 from millpond.model.formats import DiskFormat
 from millpond.model.names import ImageId, template_name
-from millpond.model.signature import SignaturePolicy
 from millpond.model.transfer import Patience
 from millpond.templates.local import LocalTemplates
 from tests.support import certificate_shelf

@@ -29,4 +29,4 @@ def test_it_ends_as_the_command_ends():
     done, modules = walked("image", "show", "nothing")
     assert done.returncode == 3
     assert "there is no image 'nothing'" in done.stderr
-    assert modules[-2:] == ["cli/complaint.py", "errors/base.py"]
+    assert modules[-2:] == ["cli/output.py", "errors/base.py"]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.flavors import chosen_flavor
+from millpond.cli.guest_options import chosen_flavor
 from millpond.cli.hosts import HostNames, asked
 from millpond.cli.output import as_json, details
 from millpond.cli.verdicts import plain, show_verdicts

@@ -2,11 +2,14 @@
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
+from millpond.config import Settings
 from millpond.errors import BadOption, FileNotReadable
-from millpond.model.server import Network, NetworkKind
+from millpond.model.server import Flavor, Network, NetworkKind
+from millpond.model.sizes import parse_size
 from millpond.servers.config_drive import GuestConfiguration
 
 _NETWORK = re.compile(r"[\w.+-]+")
@@ -59,3 +62,21 @@ def _read_public_key(path: Path) -> str:
 def _new_mac() -> str:
     """In QEMU's own range, 52:54:00."""
     return "52:54:00:" + ":".join(f"{each:02x}" for each in secrets.token_bytes(3))
+
+
+_UNITS = {"memory": "m", "disk": "g", "ephemeral": "g", "swap": "m"}
+"""What a bare number counts, as in Nova."""
+
+
+def chosen_flavor(
+    settings: Settings, name: str, vcpus: int | None, sizes: Mapping[str, str]
+) -> Flavor:
+    """The named one, or the default, with what was said besides."""
+    if name and name not in settings.flavors:
+        known = ", ".join(sorted(settings.flavors)) or "none is configured"
+        raise BadOption("--flavor", f"there is no flavour {name!r}", f"known: {known}")
+    flavor = settings.flavors[name] if name else Flavor()
+    said = {key: parse_size(text, unit=_UNITS[key]) for key, text in sizes.items() if text}
+    if said.get("memory") == 0:
+        raise BadOption("--memory", "a server needs some", "write such as 512M")
+    return Flavor(**(asdict(flavor) | said | {"vcpus": vcpus or flavor.vcpus}))

@@ -5,7 +5,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from millpond.cli.complaint import complain
+from millpond.cli.output import complain
 from millpond.errors import HostProblem
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host

@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 
 from millpond import __version__
-from millpond.cli.complaint import complain
-from millpond.cli.invocation import Invocation
+from millpond.cli.output import Invocation, complain
 from millpond.errors import MillpondError
 from millpond.model.names import printable
 from millpond.system.loading import load

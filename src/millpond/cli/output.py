@@ -3,11 +3,13 @@
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from millpond.errors import MillpondError
 from millpond.model.names import printable
 from millpond.system.loading import load
 
@@ -59,3 +61,15 @@ def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def complain(error: MillpondError) -> None:
+    for line in str(error).split("\n"):
+        print(f"millpond: {printable(line)}", file=sys.stderr)
+    if error.advice:
+        print(printable(f"  hint: {error.advice}", keep="\n"), file=sys.stderr)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    config_files: tuple[Path, ...] = ()

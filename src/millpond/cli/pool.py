@@ -7,9 +7,9 @@ import typer
 
 from millpond.cli.hosts import HostName, HostNames, asked
 from millpond.cli.output import as_json, details, table
+from millpond.hosts.capabilities import volume_owners
 from millpond.hosts.deployment import Deployment
-from millpond.hosts.volumes import volume_owners
-from millpond.libvirt.overview import PoolOverview, overview
+from millpond.libvirt.pools import PoolOverview, overview
 from millpond.model.sizes import format_size
 from millpond.model.volume import PoolUsage
 

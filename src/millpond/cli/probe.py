@@ -12,11 +12,10 @@ from pathlib import Path
 
 from millpond.doctor.kvm import Access, access
 from millpond.errors import BadOption, LibvirtFailed, Unsupported
-from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.layer import FileSource, Layer
 from millpond.model.names import ImageId, ServerId
-from millpond.model.server import Disk, Hardware, ImageRef, Server, VirtType
+from millpond.model.server import Disk, Flavor, Hardware, ImageRef, Server, VirtType
 from millpond.model.sizes import MiB
 from millpond.servers.domain_xml import domain_xml
 from millpond.system import libvirtd

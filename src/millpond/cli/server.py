@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from millpond.cli import console as terminal
-from millpond.cli.complaint import complain
-from millpond.cli.output import as_json, details, table
+from millpond.cli.output import as_json, complain, details, table
 from millpond.errors import BadOption, NoConsole
 from millpond.hosts.deployment import Deployment
 from millpond.model.server import DirectBoot, Disk, Server

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from millpond.cli import verdicts
-from millpond.cli.flavors import chosen_flavor
-from millpond.cli.guest_options import parse_network, read_guest_configuration
+from millpond.cli.guest_options import chosen_flavor, parse_network, read_guest_configuration
 from millpond.cli.output import as_json
 from millpond.cli.progress import transfer
 from millpond.cli.server import Json, app, show_server

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.complaint import complain
 from millpond.cli.hosts import HostNames
-from millpond.cli.output import as_json, details
+from millpond.cli.output import as_json, complain, details
 from millpond.errors import NeedsHostFiles
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host

@@ -5,14 +5,15 @@ from millpond.config.files import DEFAULT_FILE, files_of, read
 from millpond.config.listing import ShownOption, sample, shown
 from millpond.config.options import list_opts, register, widen
 from millpond.config.parsing import HANDLERS
-from millpond.config.pools import DirectoryPool, PoolSettings
 from millpond.config.settings import (
     LOCAL,
     ComputeSettings,
+    DirectoryPool,
     HostSettings,
     ImageCacheSettings,
     ImageSourceOption,
     LibvirtSettings,
+    PoolSettings,
     RbdSettings,
     SchedulerSettings,
     Settings,

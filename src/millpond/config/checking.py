@@ -34,8 +34,8 @@ from millpond.config.settings import (
 from millpond.config.unread import mistyped
 from millpond.errors import BadInput, BadOption
 from millpond.model.cloud import CloudAccess
-from millpond.model.flavor import SMALL, Flavor
 from millpond.model.names import checked_name
+from millpond.model.server import SMALL, Flavor
 from millpond.model.sizes import parse_size
 from millpond.scheduling.weigh import Multipliers
 

@@ -8,8 +8,7 @@ from millpond.config.options import CINDER, GLANCE, HTTP, PLACEMENT
 from millpond.config.parsing import parse_text
 from millpond.config.reader import Reader
 from millpond.config.settings import ImageSourceOption, Settings
-from millpond.model.cloud import CloudAccess
-from millpond.model.signature import SignaturePolicy
+from millpond.model.cloud import CloudAccess, SignaturePolicy
 from millpond.model.transfer import Patience
 
 

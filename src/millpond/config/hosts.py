@@ -14,15 +14,17 @@ from millpond.config.parsing import (
     parse_uri,
     parse_virt_type,
 )
-from millpond.config.pools import DirectoryPool, PoolSettings, parse_pool_by_disk_name
 from millpond.config.reader import Reader
 from millpond.config.settings import (
     LOCAL,
     ComputeSettings,
+    DirectoryPool,
     HostSettings,
     LibvirtSettings,
+    PoolSettings,
     RbdSettings,
     VirtTypeOption,
+    parse_pool_by_disk_name,
 )
 from millpond.disks.selection import ImagesType, Selection, parse_images_type
 from millpond.errors import BadInput, BadOption

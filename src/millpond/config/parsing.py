@@ -5,8 +5,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from millpond.config.pools import parse_pairs
-from millpond.config.settings import VirtTypeOption
+from millpond.config.settings import VirtTypeOption, parse_pairs
 from millpond.disks.selection import parse_images_type_mapping, split_entries
 from millpond.errors import BadOption
 from millpond.model.formats import Backend, ImageFormat

@@ -4,8 +4,7 @@ from contextlib import suppress
 
 from millpond.disks.backend import ImageFile
 from millpond.errors import NeedsHostFiles, VolumeNotFound
-from millpond.libvirt.pool import Pool
-from millpond.libvirt.transfer import download
+from millpond.libvirt.pool import Pool, download
 from millpond.model.formats import DiskFormat
 from millpond.model.layer import FileSource, Layer
 from millpond.model.names import extracted_name

@@ -12,8 +12,7 @@ from pathlib import Path
 from millpond.disks.backend import PoolsOf
 from millpond.disks.libvirt_storage import LibvirtStorage, spec_of
 from millpond.errors import MillpondError, VolumeExists
-from millpond.libvirt.pool import Pool
-from millpond.libvirt.transfer import download
+from millpond.libvirt.pool import Pool, download
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import CephAccess, Chain, FileSource, Layer, RbdSource
 from millpond.model.server import Disk

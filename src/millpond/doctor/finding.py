@@ -1,6 +1,6 @@
 """What a check found: how bad it is in one word, one sentence, and what to do about it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -40,3 +40,17 @@ def warning(what: str, do: str, mend: Mend | None = None) -> Finding:
 
 def problem(what: str, do: str, mend: Mend | None = None) -> Finding:
     return Finding(level=Level.PROBLEM, what=what, do=do, mend=mend)
+
+
+_SHOWN = 8
+
+
+def counted(number: int, thing: str, things: str = "") -> str:
+    """``1 volume``, ``2 volumes``."""
+    return f"{number} {thing if number == 1 else things or f'{thing}s'}"
+
+
+def some(names: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

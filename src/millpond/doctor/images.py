@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-from millpond.doctor.finding import Finding, ok, problem, warning
-from millpond.doctor.wording import counted
+from millpond.doctor.finding import Finding, counted, ok, problem, warning
 from millpond.errors import DamagedRecord, NewerRecord, Tool, UnreadableRecord
 from millpond.hosts.host import Host
 from millpond.images.catalogue import Catalogue

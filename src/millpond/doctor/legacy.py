@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from millpond.doctor.finding import Finding, ok, warning
-from millpond.doctor.wording import counted, some
+from millpond.doctor.finding import Finding, counted, ok, some, warning
 from millpond.errors import Tool
 from millpond.hosts.host import Host
 from millpond.hosts.legacy import look_at_layout

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import partial
 
-from millpond.doctor.finding import Finding, ok, problem, warning
-from millpond.doctor.wording import counted
+from millpond.doctor.finding import Finding, counted, ok, problem, warning
 from millpond.errors import NoRoom, Tool
 from millpond.hosts.deployment import Deployment
 from millpond.model.names import ServerId

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from millpond.doctor.finding import Finding, ok, problem, warning
-from millpond.doctor.wording import counted
+from millpond.doctor.finding import Finding, counted, ok, problem, warning
 from millpond.errors import (
     HostProblem,
     PoolElsewhere,
@@ -15,8 +14,8 @@ from millpond.errors import (
 )
 from millpond.hosts.host import Host
 from millpond.libvirt.ensure import PoolWanted, start_pool
-from millpond.libvirt.overview import PoolOverview, overview
 from millpond.libvirt.pool import CAPABILITIES, PoolType
+from millpond.libvirt.pools import PoolOverview, overview
 from millpond.system.libvirtd import Libvirtd
 
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from millpond.doctor.finding import Finding, Level, ok, problem, warning
+from millpond.doctor.finding import Finding, Level, counted, ok, problem, warning
 from millpond.doctor.places import nearest_existing
-from millpond.doctor.wording import counted
 from millpond.errors import HostNotConfigured, NewerRecord, Tool, UnreadableRecord
 from millpond.hosts.host import Host
 from millpond.system import files

@@ -11,8 +11,7 @@ from rich.text import Text
 
 from millpond.config import LOCAL
 from millpond.doctor.checks import CHECKS, CONFIGURATION
-from millpond.doctor.finding import Finding, Level
-from millpond.doctor.wording import counted
+from millpond.doctor.finding import Finding, Level, counted
 from millpond.model.names import printable
 
 # On a terminal; in a pipe the level itself is the mark.

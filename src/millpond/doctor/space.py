@@ -8,8 +8,8 @@ from pathlib import Path
 from millpond.doctor.finding import Finding, ok, problem, warning
 from millpond.doctor.places import nearest_existing
 from millpond.hosts.host import Host
-from millpond.libvirt.overview import overview
 from millpond.libvirt.pool import PoolType
+from millpond.libvirt.pools import overview
 from millpond.model.sizes import GiB, MiB, format_size
 
 # Below one of these the next template or copy may not fit.

@@ -5,12 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from millpond.disks.rbd_storage import is_complete
-from millpond.doctor.finding import Finding, ok, problem, warning
+from millpond.doctor.finding import Finding, counted, ok, problem, some, warning
 from millpond.doctor.templates import opened_store
-from millpond.doctor.wording import counted, some
 from millpond.errors import PoolNotFound, Tool
+from millpond.hosts.capabilities import volume_owners
 from millpond.hosts.host import Host
-from millpond.hosts.volumes import volume_owners
 from millpond.libvirt.consoles import CONSOLE_LOG
 from millpond.libvirt.domains import MarkedDomain
 from millpond.libvirt.locality import is_marker

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from functools import partial
 
-from millpond.doctor.finding import Finding, ok, problem, warning
+from millpond.doctor.finding import Finding, counted, ok, problem, some, warning
 from millpond.doctor.records import abandoned_locks, abandoned_writes
-from millpond.doctor.wording import counted, some
 from millpond.errors import ImageNotFound, Tool
 from millpond.hosts.host import Host
 from millpond.model.server import Content, Disk, Server, TemplateRef

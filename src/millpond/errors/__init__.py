@@ -15,7 +15,7 @@ from millpond.errors.base import (
     StateProblem as StateProblem,
     ToolProblem as ToolProblem,
 )
-from millpond.errors.configuration import (
+from millpond.errors.files import (
     BadConfiguration as BadConfiguration,
     BadName as BadName,
     BadOption as BadOption,
@@ -103,4 +103,4 @@ from millpond.errors.servers import (
     Unsupported as Unsupported,
     WrongState as WrongState,
 )
-from millpond.errors.tools import Tool as Tool
+from millpond.errors.base import Tool as Tool

@@ -1,8 +1,29 @@
 """The base of every error, and the families that exit statuses belong to."""
 
+from enum import StrEnum
 from typing import ClassVar
 
-from millpond.errors.tools import Tool
+
+class Tool(StrEnum):
+    DOCTOR = "millpond doctor"
+    REPAIR = "millpond doctor --mend"
+    ADOPT = "millpond doctor --adopt"
+    COMPARE_PLACEMENT = "millpond doctor --placement"
+    REPAIR_PLACEMENT = "millpond doctor --placement --mend"
+    PROBE_KVM = "millpond doctor --probe-kvm"
+    SERVER = "millpond server"
+    IMAGES = "millpond image list"
+    ADD_IMAGE = "millpond image add FILE"
+    REMOVE_IMAGE = "millpond image remove"
+    POOLS = "millpond pool list"
+    VOLUMES = "millpond pool show"
+    TEMPLATES = "millpond cache list"
+    FETCH_TEMPLATE = "millpond cache fetch IMAGE"
+    HOSTS = "millpond host list"
+    REPORT_HOSTS = "millpond host list --refresh"
+    OPTIONS = "millpond config sample"
+    LEGACY = "millpond transition status"
+    EXPLAIN = "millpond explain IMAGE"
 
 
 class MillpondError(Exception):

@@ -31,7 +31,6 @@ from millpond.model.volume import Volume
 from millpond.records.journal import Watch, nothing
 from millpond.records.records import Records
 from millpond.system.iscsi import initiator_name
-from millpond.templates.belonging import claim
 from millpond.templates.blank import BlankTemplates
 from millpond.templates.cache_manager import ImageCacheManager
 from millpond.templates.handler import (
@@ -43,7 +42,7 @@ from millpond.templates.leases import UsageLeases
 from millpond.templates.local import LocalTemplates
 from millpond.templates.plugins import find_handler
 from millpond.templates.publication import Publication
-from millpond.templates.remote import RemoteTemplates
+from millpond.templates.remote import RemoteTemplates, claim
 from millpond.templates.scrub import Scrub
 from millpond.templates.store import TemplateStore
 from millpond.templates.uses import TemplateUses

@@ -11,6 +11,7 @@ from millpond.disks.selection import SOURCES
 from millpond.hosts.host import Host
 from millpond.libvirt.ensure import PoolWanted
 from millpond.libvirt.facts import HostFacts, facts_of
+from millpond.libvirt.libvirt_pool import LibvirtPool
 from millpond.libvirt.pool import Pool
 from millpond.model.formats import Backend, ImageFormat
 from millpond.model.volume import PoolUsage
@@ -82,3 +83,27 @@ class Schedulable:
         backend = self._host.settings.libvirt.selection.blank_backend()
         plan, roles = self._host.pool_plan, ("disk.eph0", "disk.swap")
         return {plan.for_disk(backend, role).name for role in roles}
+
+
+def volume_owners(host: Host, pool: LibvirtPool) -> Mapping[str, str]:
+    """In words, by the volume's name."""
+    keeps_templates = pool.ceph or pool.name == host.pool_plan.base.name
+    templates = host.cache.all() if keeps_templates else ()
+    servers, _ = host.shared.records.readable()  # of all hosts: they may share the pool
+    disks = [(disk, server) for server in servers for disk in server.disks]
+    overlays = [(server.overlay, server) for server in servers]
+    return {
+        **{
+            disk.template.volume: f"disk {disk.role} of server {server.name}, as its base"
+            for disk, server in disks
+            if disk.path and disk.template and disk.template.pool == pool.name
+        },
+        **{each.volume: f"image {each.image}" for each in templates},
+        **{
+            name: f"server {server.name}"
+            for disk, server in disks
+            if disk.pool == pool.name
+            for name in server.volumes_of(disk)
+        },
+        **{o.volume: f"server {s.name}" for o, s in overlays if o and o.pool == pool.name},
+    }

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from millpond.config import LOCAL, HostSettings, VirtTypeOption
+from millpond.config import LOCAL, HostSettings, LibvirtSettings, VirtTypeOption
 from millpond.disks.backend import ImageBackend
 from millpond.disks.disks import Disks
 from millpond.disks.imaging import Imaging
@@ -15,7 +15,6 @@ from millpond.disks.libvirt_storage import LibvirtStorage
 from millpond.disks.rbd_storage import RbdStorage
 from millpond.errors import MillpondError
 from millpond.hosts.cache import Cache
-from millpond.hosts.pool_plan import plan_pools
 from millpond.hosts.shared import Shared
 from millpond.images.source import Library
 from millpond.legacy.image_files import ImageCache
@@ -25,17 +24,56 @@ from millpond.libvirt import virtualization
 from millpond.libvirt.block_jobs import BlockJobs
 from millpond.libvirt.consoles import ConsoleFiles, Consoles, ConsoleVolumes
 from millpond.libvirt.domains import Domains
-from millpond.libvirt.pool import Pool
+from millpond.libvirt.ensure import PoolWanted
+from millpond.libvirt.pool import Pool, PoolType
 from millpond.libvirt.pools import PoolPlan, Pools
 from millpond.model.formats import Backend
+from millpond.model.layer import CephAccess
 from millpond.model.server import VirtType
 from millpond.records.journal import Watch, unwatched
-from millpond.records.of_hosts import RecordsOfHosts
-from millpond.records.records import Records
+from millpond.records.records import Records, RecordsOfHosts
 from millpond.scheduling.claims import Claims, Unclaimed
+from millpond.system import ceph_conf
 from millpond.system.libvirtd import Libvirtd
 from millpond.system.locks import Locks, Slots
 from millpond.templates.uses import TemplateUses, Use
+
+
+def plan_pools(libvirt: LibvirtSettings) -> PoolPlan:
+    pools = libvirt.pools
+    own = {Backend.LVM: _lvm_pool(libvirt), Backend.RBD: _rbd_pool(libvirt)}
+    return PoolPlan(
+        base=PoolWanted(name=pools.base_images.name, path=str(pools.base_images.path)),
+        disks=PoolWanted(name=pools.disks.name, path=str(pools.disks.path)),
+        by_role={
+            role: PoolWanted(name=pool.name, path=str(pool.path))
+            for role, pool in pools.by_disk_name.items()
+        },
+        by_backend={backend: each for backend, each in own.items() if each},
+    )
+
+
+def _lvm_pool(libvirt: LibvirtSettings) -> PoolWanted | None:
+    group = libvirt.volume_group
+    if not group:
+        return None
+    return PoolWanted(
+        name=libvirt.pools.lvm, path=f"/dev/{group}", type=PoolType.LOGICAL, source=group
+    )
+
+
+def _rbd_pool(libvirt: LibvirtSettings) -> PoolWanted | None:
+    rbd = libvirt.rbd
+    if rbd is None:
+        return None
+    access = CephAccess(
+        pool=rbd.pool,
+        monitors=ceph_conf.monitors(rbd.ceph_conf),
+        user=rbd.user,
+        secret=rbd.secret_uuid,
+        conf=rbd.ceph_conf,
+    )
+    return PoolWanted(name=libvirt.pools.rbd, path="", type=PoolType.RBD, ceph=access)
 
 
 class Host:

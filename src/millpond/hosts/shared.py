@@ -12,8 +12,7 @@ from millpond.model.image import Image
 from millpond.model.names import ServerId
 from millpond.model.server import Server
 from millpond.records.files import FileRecords
-from millpond.records.of_hosts import RecordsOfHosts
-from millpond.records.records import Records
+from millpond.records.records import Records, RecordsOfHosts
 from millpond.system.loading import load
 from millpond.system.locks import Locks
 

@@ -17,7 +17,7 @@ from keystoneauth1.exceptions import ClientException, ConnectFailure
 from oslo_context.context import RequestContext
 
 from millpond.errors import BadOption, FetchFailed
-from millpond.model.signature import SignaturePolicy
+from millpond.model.cloud import SignaturePolicy
 
 LOG = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from cursive.exception import SignatureVerificationError
 from millpond.errors import ImageRefused
 from millpond.images.certificates import Certificates
 from millpond.images.source import Proof
+from millpond.model.cloud import SignaturePolicy
 from millpond.model.image import Image
-from millpond.model.signature import SignaturePolicy
 
 LOG = logging.getLogger(__name__)
 

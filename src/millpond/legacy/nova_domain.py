@@ -7,18 +7,18 @@ ours can hold, and a guest would miss, speaks against taking it.
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from millpond.legacy.disk import LegacyDisk, LegacyServer
 from millpond.legacy.image_files import PLOOP_IMAGE
-from millpond.legacy.nova_xml import NovaDomainXml, NovaInstanceXml
-from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.names import UUID, ImageId
 from millpond.model.server import (
     TARGET_PREFIXES,
     Content,
     Disk,
+    Flavor,
     Hardware,
     ImageRef,
     Network,
@@ -28,6 +28,40 @@ from millpond.model.server import (
 )
 from millpond.model.sizes import KiB
 from millpond.xml.domain import DiskXml, InterfaceXml
+from millpond.xml.element import Element, at
+
+_NOVA = "http://openstack.org/xmlns/libvirt/nova/1.1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NovaInstanceXml(Element, tag="instance", namespace=_NOVA):
+    name: str | None = at(f"{{{_NOVA}}}name", default=None)
+    created: str | None = at(f"{{{_NOVA}}}creationTime", default=None)
+    flavor: str | None = at(f"{{{_NOVA}}}flavor/@name", default=None)
+    image_format: str | None = at(f"{{{_NOVA}}}image/{{{_NOVA}}}diskFormat", default=None)
+    root_type: str | None = at(f"{{{_NOVA}}}root/@type", default=None)
+    root_id: str | None = at(f"{{{_NOVA}}}root/@uuid", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NovaDomainXml(Element, tag="domain"):
+    type: str = at("@type")
+    name: str = at("name")
+    uuid: str = at("uuid")
+    instance: NovaInstanceXml | None = at(f"metadata/{{{_NOVA}}}instance", default=None)
+    memory: int = at("memory")
+    """In KiB, as libvirt always shows it."""
+    vcpus: int = at("vcpu")
+    firmware: str | None = at("os/@firmware", default=None)
+    loader: str | None = at("os/loader/@type", default=None)
+    machine: str | None = at("os/type/@machine", default=None)
+    kernel: str | None = at("os/kernel", default=None)
+    disks: tuple[DiskXml, ...] = at("devices/disk", default=())
+    interfaces: tuple[InterfaceXml, ...] = at("devices/interface", default=())
+    host_devices: bool = at("devices/hostdev", default=False)
+    shares: bool = at("devices/filesystem", default=False)
+    tpm: bool = at("devices/tpm", default=False)
+    sealed_memory: bool = at("launchSecurity", default=False)
 
 
 def objections(found: LegacyServer, domain: NovaDomainXml | None) -> Iterator[str]:

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from millpond.legacy.disk import LegacyDisk, LegacyServer
 from millpond.legacy.layout import NovaLayout
-from millpond.legacy.nova_domain import objections
-from millpond.legacy.nova_xml import NovaDomainXml
+from millpond.legacy.nova_domain import NovaDomainXml, objections
 from millpond.libvirt.domains import Domains
 from millpond.model.names import ServerId
 from millpond.records.records import Records

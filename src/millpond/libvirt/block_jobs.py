@@ -9,8 +9,14 @@ from millpond.model.formats import DiskFormat
 from millpond.model.names import ServerId
 from millpond.system import libvirtd
 from millpond.system.libvirtd import Libvirtd
-from millpond.xml.domain import BackingStoreXml, DiskXml, DomainXml, SourceXml
-from millpond.xml.snapshot import DomainSnapshotXml, SnapshotDiskXml
+from millpond.xml.domain import (
+    BackingStoreXml,
+    DiskXml,
+    DomainSnapshotXml,
+    DomainXml,
+    SnapshotDiskXml,
+    SourceXml,
+)
 
 COPY = "copy"
 """As a domain names a job that copies a disk. It is never a snapshot's of ours: that one's is

@@ -11,8 +11,7 @@ from millpond.model.names import ServerId
 from millpond.system import libvirtd
 from millpond.system.libvirtd import ConsoleStream, Libvirtd
 from millpond.system.waiting import wait_until
-from millpond.xml.chains import ChainsXml
-from millpond.xml.domain import NAMESPACE, BareRecordXml, DiskXml, DomainXml, RecordXml
+from millpond.xml.domain import NAMESPACE, BareRecordXml, ChainsXml, DiskXml, DomainXml, RecordXml
 from millpond.xml.element import Element
 from millpond.xml.host import DomainCapabilitiesXml
 

@@ -5,9 +5,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from millpond.errors import HostProblem
 from millpond.model.formats import DiskFormat
 from millpond.model.layer import CephAccess, Source
 from millpond.model.volume import PoolCapabilities, PoolUsage, Volume, VolumeSpec
+from millpond.system import streams
 from millpond.system.files import Progress, silent
 from millpond.system.streams import Piece
 
@@ -121,3 +123,27 @@ CAPABILITIES: Mapping[PoolType, PoolCapabilities] = {
         formats=frozenset({DiskFormat.RAW}), grows=True, sparse=True, remote=True
     ),
 }
+
+
+def download(pool: Pool, name: str, target: Path, progress: Progress = silent) -> None:
+    """Into a new file, with the holes that it has there."""
+    expected = pool.get(name)
+    _refuse_unless_whole(expected, streams.written(pool.pieces(name), target, progress))
+
+
+def bytes_of(pool: Pool, name: str) -> Iterator[bytes]:
+    expected, length = pool.get(name), 0
+    for content in streams.plain(pool.pieces(name)):
+        length += len(content)
+        yield content
+    _refuse_unless_whole(expected, length)
+
+
+def _refuse_unless_whole(expected: Volume, length: int) -> None:
+    """libvirt has been seen to end a download early, without an error (trap 21)."""
+    if length != expected.length:
+        volume = f"{expected.pool}/{expected.name}"
+        raise HostProblem(
+            f"only {length} of {expected.length} bytes came of volume {volume}",
+            "try again; if it stays so, look into libvirtd's log on the host",
+        )

@@ -5,15 +5,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from millpond.errors import LibvirtFailed, PoolNotFound, PoolOfAnotherType
-from millpond.libvirt.ensure import PoolWanted, ensure_pool
+from millpond.libvirt.ensure import PoolWanted, ensure_pool, place_of
 from millpond.libvirt.libvirt_pool import LibvirtPool
 from millpond.libvirt.locality import LocalityProbe, Probe
 from millpond.libvirt.pool import PoolType
 from millpond.model.formats import Backend
 from millpond.model.layer import CephAccess
-from millpond.model.volume import Clearing
+from millpond.model.volume import Clearing, PoolUsage
 from millpond.system import libvirtd
-from millpond.system.libvirtd import Libvirtd
+from millpond.system.libvirtd import Connection, Libvirtd
 from millpond.system.locks import Locks
 from millpond.xml.storage import PoolXml
 
@@ -152,4 +152,45 @@ def _ceph(xml: PoolXml) -> CephAccess | None:
         monitors=tuple((host.name, host.port) for host in xml.source_hosts),
         user=xml.user or "",
         secret=xml.secret or "",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolOverview:
+    name: str
+    keeps: str
+    state: str
+    """``missing`` (it is made when it is first needed), ``inactive`` or ``active``."""
+    type: str
+    path: str
+    """Or where its volumes are otherwise, in words."""
+    volumes: int
+    usage: PoolUsage | None
+
+
+def overview(host: Libvirtd, plan: PoolPlan) -> list[PoolOverview]:
+    with host.calling("listing pools") as connection:
+        wanted = [_pool(connection, each, plan.keeps(each)) for each in plan.all().values()]
+        remote = [_pool(connection, each, plan.keeps(each)) for each in plan.remote().values()]
+    return [*wanted, *(each for each in remote if each.state != "missing")]
+
+
+def _pool(connection: Connection, wanted: PoolWanted, keeps: str) -> PoolOverview:
+    found = next((p for p in connection.listAllStoragePools(0) if p.name() == wanted.name), None)
+    xml = PoolXml.from_xml(found.XMLDesc(0)) if found else None
+    active = bool(found and found.isActive())
+    return PoolOverview(
+        name=wanted.name,
+        keeps=keeps,
+        state="active" if active else "inactive" if found else "missing",
+        type=xml.type if xml else wanted.type,
+        path=place_of(xml) if xml else wanted.place,
+        volumes=found.numOfVolumes() if found and active else 0,
+        usage=_usage(xml) if xml and active else None,
+    )
+
+
+def _usage(xml: PoolXml) -> PoolUsage:
+    return PoolUsage(
+        capacity=xml.capacity or 0, allocation=xml.allocation or 0, available=xml.available or 0
     )

@@ -52,3 +52,14 @@ class LinkAccess:
     """Id of the project that owns the volumes of Glance's store; empty: that which we ask for."""
     own_process: bool = True
     """False inside nova-compute: libraries are set up there, and not by us."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignaturePolicy:
+    trusted: tuple[str, ...]
+    """Ids of certificates, to one of which a signer's must lead; empty believes every certificate
+    that the key manager has."""
+    key_manager: object
+    """Where castellan reads [key_manager], [barbican] and [vault] by itself: a ConfigOpts."""
+    seconds: float
+    """That the key manager has to answer."""

@@ -6,12 +6,29 @@ from enum import StrEnum
 from typing import Self
 
 from millpond.errors import DiskNotFound
-from millpond.model.flavor import Flavor
 from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.image import Image
 from millpond.model.layer import VolumeSource
 from millpond.model.names import ImageId, ServerId, extracted_name, grown_name
 from millpond.model.operation import DeleteDetails, Operation, OverlayDetails
+from millpond.model.sizes import GiB, MiB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flavor:
+    name: str = ""
+    vcpus: int = 1
+    memory: int = 512 * MiB
+    disk: int = 0
+    """Size of the root disk; 0 means as large as the image."""
+    ephemeral: int = 0
+    swap: int = 0
+    extra_specs: Mapping[str, str] = field(default_factory=dict)
+    """What hosts must have for it, by Nova's names."""
+
+
+SMALL = Flavor(name="small", vcpus=1, memory=1 * GiB)
+
 
 SCHEMA = 1
 """Version of the record's layout; a newer one than ours is refused, never guessed at."""

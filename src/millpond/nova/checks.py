@@ -11,16 +11,14 @@ from oslo_messaging import MessagingException
 
 from millpond.doctor import checks
 from millpond.doctor.checks import Check
-from millpond.doctor.finding import Finding, ok, problem, warning
-from millpond.doctor.wording import counted, some
+from millpond.doctor.finding import Finding, counted, ok, problem, some, warning
 from millpond.errors import Busy, Tool
+from millpond.hosts.capabilities import volume_owners
 from millpond.hosts.host import Host
-from millpond.hosts.volumes import volume_owners
 from millpond.libvirt.libvirt_pool import LibvirtPool
 from millpond.model.names import ServerId, split_volume_name
 from millpond.nova.records import InstanceRecords
-from millpond.nova.recovery import SNAPSHOT, advice, remove_unfinished
-from millpond.nova.sweeping import pools_of_disks, remove
+from millpond.nova.recovery import SNAPSHOT, advice, pools_of_disks, remove, remove_unfinished
 
 _HOST = {check.name: check for check in checks.CHECKS}
 

@@ -33,8 +33,7 @@ from millpond.nova import wiring
 from millpond.nova.explaining import explained
 from millpond.nova.images import GuestDisk, PoolBackend
 from millpond.nova.records import InstanceRecords
-from millpond.nova.recovery import recover, snapshots_of
-from millpond.nova.sweeping import sweep
+from millpond.nova.recovery import recover, snapshots_of, sweep
 from millpond.records.journal import Watch, unwatched
 from millpond.undo import undo_on_failure
 

@@ -22,7 +22,7 @@ from millpond.model.server import Content, Disk
 from millpond.nova.explaining import MillpondFailed, explained
 from millpond.nova.records import InstanceRecords
 from millpond.undo import undo_on_failure
-from millpond.xml.layers import LayersXml, layers_xml
+from millpond.xml.domain import LayersXml, layers_xml
 
 CONF = nova.conf.CONF
 

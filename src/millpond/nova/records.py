@@ -8,11 +8,10 @@ from nova import context, exception
 from nova.objects.instance import Instance, InstanceList
 
 from millpond.errors import Busy, DiskNotFound, UnreadableRecord
-from millpond.model.flavor import Flavor
 from millpond.model.formats import ImageFormat
 from millpond.model.names import ImageId, ServerId
 from millpond.model.operation import Operation
-from millpond.model.server import Disk, Hardware, ImageRef, Server
+from millpond.model.server import Disk, Flavor, Hardware, ImageRef, Server
 from millpond.nova import short_records as short
 from millpond.nova.short_records import DiskRecord
 

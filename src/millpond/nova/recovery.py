@@ -2,6 +2,8 @@
 
 import logging
 import shutil
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,10 @@ from nova.objects.instance import InstanceList
 
 from millpond.disks.disks import Disks
 from millpond.disks.imaging import Imaging
-from millpond.errors import MillpondError
+from millpond.errors import MillpondError, PoolNotFound, VolumeNotFound
 from millpond.hosts.host import Host
-from millpond.model.names import ServerId
+from millpond.libvirt.libvirt_pool import LibvirtPool
+from millpond.model.names import ServerId, split_volume_name
 from millpond.nova.explaining import MillpondFailed, explained
 from millpond.nova.records import InstanceRecords
 
@@ -115,3 +118,27 @@ def advice(instance: Any) -> str:
 
 def _listed(roles: list[str]) -> str:
     return ", ".join(map(repr, roles))
+
+
+def pools_of_disks(host: Host) -> Iterator[LibvirtPool]:
+    """Those that are configured, as they are: none is made."""
+    plan = host.pool_plan
+    for each in plan.all().values():
+        if each != plan.base:
+            with suppress(PoolNotFound):
+                yield host.pools.opened(each.name)
+
+
+def sweep(host: Host, server: ServerId) -> None:
+    """The server is gone, or goes."""
+    for pool in pools_of_disks(host):
+        for volume in pool.names():
+            disk = split_volume_name(volume)
+            if disk and disk[0] == server:
+                remove(pool, volume)
+
+
+def remove(pool: LibvirtPool, volume: str) -> None:
+    with suppress(VolumeNotFound):
+        pool.delete(volume)
+        LOG.info("removed volume %s of pool %s, which no record names", volume, pool.name)

@@ -12,10 +12,15 @@ from millpond.records import codec
 from millpond.records.records import Records
 from millpond.scheduling.claims import follow_providers
 from millpond.scheduling.host import SchedulableHost
-from millpond.scheduling.inventory import ProviderTrees, inventory_of
+from millpond.scheduling.inventory import (
+    ProviderTrees,
+    Shared,
+    find_shared_pools,
+    inventory_of,
+    merge_groups,
+)
 from millpond.scheduling.placement import Placement
 from millpond.scheduling.providers import HostProviders, Hosts, pool_provider
-from millpond.scheduling.shared_pools import Shared, find_shared_pools, merge_groups
 from millpond.system import files
 from millpond.system.locks import Locks
 

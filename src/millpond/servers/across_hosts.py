@@ -5,15 +5,39 @@ from collections.abc import Mapping, Sequence
 
 from millpond.errors import ConnectionLost, HostNotConfigured, HostProblem, HostUnreachable
 from millpond.hosts.deployment import Deployment
+from millpond.libvirt.domains import Domains
 from millpond.model.server import Server
+from millpond.records.records import Records
 from millpond.scheduling.decision import Decision
 from millpond.scheduling.scheduler import HostPlan, Plan
 from millpond.servers import create as creation
 from millpond.servers import delete as deletion
 from millpond.servers import steps
 from millpond.servers.request import ServerRequest, planned, scheduling_request
-from millpond.servers.status import statuses
 from millpond.system.files import Progress, silent
+
+_DOING = {"create": "creating", "delete": "deleting", "start": "starting", "reboot": "rebooting"}
+
+
+def statuses(servers: Sequence[Server], records: Records, domains: Domains) -> Mapping[str, str]:
+    """The state of each server by its id. Of one in the middle of an operation the record tells,
+    and its domain, which may be locked, is not asked."""
+    idle = [server.id for server in servers if not server.operation]
+    states = domains.states(idle) if idle else {}
+    return {
+        server.id: _underway(server, records) or states.get(server.id, "missing")
+        for server in servers
+    }
+
+
+def _underway(server: Server, records: Records) -> str | None:
+    operation = server.operation
+    if operation is None:
+        return None
+    if records.is_worked_on(server):
+        return _DOING.get(operation.verb, operation.verb)
+    return f"interrupted ({operation.verb}: {operation.step})"
+
 
 LOG = logging.getLogger(__name__)
 

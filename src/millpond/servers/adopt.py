@@ -9,8 +9,7 @@ from dataclasses import replace
 from millpond.errors import BadName, Conflict, NameTaken, NotFound, Tool
 from millpond.hosts.host import Host
 from millpond.legacy.layout import NovaLayout
-from millpond.legacy.nova_domain import objections, server_of
-from millpond.legacy.nova_xml import NovaDomainXml
+from millpond.legacy.nova_domain import NovaDomainXml, objections, server_of
 from millpond.model.names import ServerId, checked_name
 from millpond.model.server import Server
 from millpond.servers import steps

@@ -13,8 +13,8 @@ from millpond.xml.domain import (
     InterfaceXml,
     RecordXml,
     SerialXml,
+    layers_xml,
 )
-from millpond.xml.layers import layers_xml
 
 _NO_READ_ONLY_DISKS = ("ide", "sata")
 """Buses on which QEMU has no read-only disks but CD-ROMs."""

@@ -13,7 +13,6 @@ from millpond.disks.disks import root_size
 from millpond.errors import BadOption
 from millpond.hosts.host import Host
 from millpond.images.boot_images import BootImages, find_boot_images
-from millpond.model.flavor import Flavor
 from millpond.model.image import Image
 from millpond.model.names import ImageId, ServerId, checked_name
 from millpond.model.server import (
@@ -22,6 +21,7 @@ from millpond.model.server import (
     DirectBoot,
     Disk,
     Firmware,
+    Flavor,
     Hardware,
     ImageRef,
     Network,

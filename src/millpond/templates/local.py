@@ -10,8 +10,7 @@ from millpond.libvirt.pool import Pool
 from millpond.model.formats import DiskFormat
 from millpond.system import files
 from millpond.system.files import CHUNK, Progress, silent
-from millpond.templates.sidecar import write_file
-from millpond.templates.store import RECORD, Left, Note, TemplateStore, unseal
+from millpond.templates.store import RECORD, Left, Note, TemplateStore, unseal, write_file
 
 
 class LocalTemplates(TemplateStore):

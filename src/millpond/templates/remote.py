@@ -1,19 +1,24 @@
 """Templates that only libvirt reaches: volumes of a remote host, and so are their records."""
 
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from millpond.errors import DamagedRecord, NeedsHostFiles, VolumeExists, VolumeNotFound
+from millpond.errors import (
+    CacheOfAnother,
+    DamagedRecord,
+    NeedsHostFiles,
+    VolumeExists,
+    VolumeNotFound,
+)
 from millpond.libvirt.locality import is_marker
-from millpond.libvirt.pool import Pool
-from millpond.libvirt.transfer import bytes_of, download
+from millpond.libvirt.pool import Pool, bytes_of, download
 from millpond.model.formats import DiskFormat
 from millpond.model.volume import Volume, VolumeSpec
 from millpond.system import streams
 from millpond.system.files import Progress, silent
-from millpond.templates.sidecar import make_directory
-from millpond.templates.store import RECORD, Left, Note, TemplateStore, unseal
+from millpond.templates.store import RECORD, Left, Note, TemplateStore, make_directory, unseal
 
 _NEXT = f"{RECORD}.next"
 _EMPTY, _FILLING = "empty", "filling"
@@ -168,3 +173,37 @@ def _record_of(volume: str) -> str:
 
 def _identity(volume: Volume) -> str:
     return f"whole {volume.length} {volume.changed}"
+
+
+_ENDING = ".mark"
+_PATIENCE = 5.0
+"""Seconds that somebody who came at the same moment has to take their mark away."""
+
+
+def claim(records: Pool, owner: str, host: str, patience: float = _PATIENCE) -> None:
+    """Raises CacheOfAnother."""
+    ours = f"{owner}.{host}{_ENDING}"
+    marks = _marks(records) or _claim_first(records, ours, patience)
+    if others := [each for each in marks if each != ours]:
+        raise CacheOfAnother(records.name, others[0], others[0].removesuffix(_ENDING))
+
+
+def _claim_first(records: Pool, ours: str, patience: float) -> list[str]:
+    """The marks that there are when ours was made. Of two that were made at once, the first by
+    name stays and the other is removed by its owner; one that stays was there before."""
+    with suppress(VolumeExists):
+        records.create(VolumeSpec(name=ours, format=DiskFormat.RAW, capacity=0))
+    end = time.monotonic() + patience
+    while (marks := _marks(records)) != [ours]:
+        if marks[0] != ours or time.monotonic() > end:
+            with suppress(VolumeNotFound):
+                records.delete(ours)
+            break
+        time.sleep(0.05)
+    return marks
+
+
+def _marks(records: Pool) -> list[str]:
+    """What another host put there is seen after a refresh."""
+    records.refresh()
+    return sorted(name for name in records.names() if name.endswith(_ENDING))

@@ -17,7 +17,7 @@ from millpond.model.formats import Backend, DiskFormat
 from millpond.model.server import Server
 from millpond.records.records import Records
 from millpond.templates.cache_manager import Uses
-from millpond.xml.chains import ChainsXml, LayerXml
+from millpond.xml.domain import ChainsXml, LayerXml
 
 Use = tuple[str, str]
 """A template's name, and who uses it, in words."""
