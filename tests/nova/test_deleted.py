@@ -61,15 +61,19 @@ def test_while_it_is_unshelved(
     hypervisor: PrivateLibvirtd,
     moments: int,
 ) -> None:
-    flavor = offer.flavor_with_all_disks
-    servers = [user.create(offer.images["qcow2"], flavor) for _ in range(moments + 1)]
-    for each in servers:
-        user.shelve(each)
-    first, *others = servers
+    def shelved() -> Server:
+        server = user.create(offer.images["qcow2"], offer.flavor_with_all_disks)
+        user.shelve(server)
+        return server
+
+    first = shelved()
     begun = time.monotonic()
     user.unshelve(first)
     seconds = time.monotonic() - begun
-    for moment, server in enumerate(others):
+    servers = [first]
+    for moment in range(moments):
+        server = shelved()
+        servers.append(server)
         user.begin_to_unshelve(server)
         _delete_after(user, server, seconds * moment / moments)
     user.delete(first)
@@ -84,15 +88,15 @@ def test_while_it_is_rescued(
     hypervisor: PrivateLibvirtd,
     moments: int,
 ) -> None:
-    rescue, flavor = offer.images["raw"], offer.flavor_with_all_disks
-    servers = [
-        user.create(offer.images["qcow2"], flavor, config_drive=True) for _ in range(moments + 1)
-    ]
-    first, *others = servers
+    image, flavor, rescue = offer.images["qcow2"], offer.flavor_with_all_disks, offer.images["raw"]
+    first = user.create(image, flavor, config_drive=True)
     begun = time.monotonic()
     user.rescue(first, rescue)
     seconds = time.monotonic() - begun
-    for moment, server in enumerate(others):
+    servers = [first]
+    for moment in range(moments):
+        server = user.create(image, flavor, config_drive=True)
+        servers.append(server)
         user.begin_to_rescue(server, rescue)
         _delete_after(user, server, seconds * moment / moments)
     user.delete(first)
