@@ -222,7 +222,7 @@ def test_a_guest_that_holds_on_keeps_its_disk(millpond, guest):
     assert "has not released disk vdb" in message
     shown = millpond.json("server", "show", "web")
     assert (shown["state"], len(shown["disks"])) == ("interrupted (disk remove: detach)", 2)
-    millpond.ok("server", "stop", "web", "--hard")
+    millpond.ok("server", "stop", "web", "--force")
     millpond.ok("server", "disk", "remove", "web", "disk.data0")
     shown = millpond.json("server", "show", "web")
     assert (shown["state"], len(shown["disks"])) == ("stopped", 1)
