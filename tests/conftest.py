@@ -5,9 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # What a shell starts in the background ignores it, and so would all that we start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long one example takes says how busy the machine is; a whole test has a time limit.
+settings.register_profile("millpond", deadline=None)
+settings.load_profile("millpond")
 
 pytest_plugins = [
     "tests.support.fixtures",

@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.images import qcow2, vdi, vhd, vhdx, vmdk
@@ -78,7 +78,6 @@ def claims(entry: int, cluster_bits: int) -> int:
     ),
     size=st.integers(2**20, 2**44),
 )
-@settings(deadline=None)
 def test_every_cluster_of_a_qcow2_table_counts(
     cluster_bits: int, entries: dict[int, tuple[int, int]], size: int
 ) -> None:

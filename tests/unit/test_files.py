@@ -74,7 +74,7 @@ def test_across_file_systems_the_bytes_are_copied(tmp_path):
 pieces = st.lists(st.tuples(st.booleans(), st.integers(1, 40)), max_size=8)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(pieces, st.integers(0, 4095))
 def test_a_copy_has_the_same_bytes_and_keeps_the_holes(tmp_path_factory, pieces, tail):
     """B30"""

@@ -607,7 +607,7 @@ def verdict(pieces: Iterable[bytes], size: int, declared: ImageFormat) -> Findin
 
 
 @given(sizes=_SIZES, declared=st.sampled_from(list(ImageFormat)))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_how_the_bytes_are_cut_up_changes_nothing(
     images: Images, sizes: list[int], declared: ImageFormat
 ) -> None:
@@ -646,7 +646,7 @@ _MAGICS = [
     length=st.sampled_from([0, 512, 40 * KiB, HEAD, 300 * KiB]),
     declared=st.sampled_from(list(ImageFormat)),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_arbitrary_bytes_are_accepted_or_refused_and_nothing_else(
     magic: bytes, rest: bytes, length: int, declared: ImageFormat
 ) -> None:

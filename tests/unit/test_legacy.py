@@ -122,7 +122,7 @@ def test_novas_record_states_the_format(nova, guest):
     assert (disk.layout, disk.format, disk.size, disk.base) == (Backend.RAW, "raw", MiB, None)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=2048), st.booleans())
 def test_a_disk_on_record_as_raw_is_never_looked_into(tmp_path, content, claims):
     nova = NovaServer(instances=tmp_path / "instances")

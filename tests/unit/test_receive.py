@@ -107,7 +107,7 @@ def test_a_disk_of_zeros_has_its_length_and_takes_no_space(tmp_path: Path) -> No
     blocks=st.lists(st.sampled_from([bytes(BLOCK), b"\1" * BLOCK, b"\0\1" * 256, bytes(512)])),
     size=st.integers(1, 3 * BLOCK),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_holes_never_change_the_content(
     tmp_path_factory: pytest.TempPathFactory, blocks: list[bytes], size: int
 ) -> None:
@@ -321,7 +321,7 @@ def test_a_table_that_is_shorter_than_it_says_is_damaged(tmp_path: Path) -> None
     ),
     length=st.integers(1, 9 * MiB),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_a_damaged_file_is_received_or_refused_and_nothing_else(
     tmp_path_factory: pytest.TempPathFactory,
     images: Mapping[ImageFormat, Path],
