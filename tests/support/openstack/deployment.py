@@ -59,6 +59,13 @@ class Deployment:
         assert done.stdout, done.stderr
         return done.returncode, json.loads(done.stdout)
 
+    def problems(self, *words: str) -> list[str]:
+        """What the doctor finds wrong, in its own words."""
+        code, found = self.doctor(*words)
+        problems = [each["what"] for each in found if each["level"] == "problem"]
+        assert bool(code) == bool(problems), found
+        return problems
+
     def restart(self) -> None:
         self.compute.stop()
         self.run()
