@@ -224,7 +224,11 @@ def test_killed_while_a_disk_grows(ploop, connection, workdir, step, moment):
     assert os.listdir(ploop.disks) == []
 
 
-COPIED_AFTER = [("copy", Moment.BEGIN), ("copy", Moment.END), ("extend", Moment.BEGIN)]
+COPIED_AFTER = [
+    *(("claim", each) for each in (Moment.BEGIN, Moment.END)),
+    *(("copy", each) for each in (Moment.BEGIN, Moment.END)),
+    ("extend", Moment.BEGIN),
+]
 """Later no copy of ours can be there: what was put there is a stranger's."""
 
 
