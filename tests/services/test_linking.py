@@ -321,7 +321,8 @@ def test_in_its_own_cluster_a_disk_is_a_clone_of_the_image(
     configure(cloud, ceph, rbd_pool, "images_type_mapping = raw:rbd")
     image = cloud.upload(guest(32 * MiB), "cloned", "raw", store)
     cloud.millpond.ok("cache", "fetch", "cloned")
-    assert ceph.rbd("ls", rbd_pool.name) == ""  # it is where it is needed
+    copies = [each for each in ceph.rbd("ls", rbd_pool.name).split() if not is_hold(each)]
+    assert copies == []  # it is where it is needed
     before = ceph.bytes_written()
     made = cloud.create("a", "cloned", "--disk", "64M", "--no-start")
     assert ceph.bytes_written() - before < 64 * 1024
@@ -337,6 +338,11 @@ def test_in_its_own_cluster_a_disk_is_a_clone_of_the_image(
     cloud.millpond.ok("cache", "prune", "--all-unused")
     assert ceph.rbd("ls", rbd_pool.name) == ""
     cloud.glance.api.delete_image(image)  # nothing of ours is in the way
+
+
+def is_hold(name: str) -> bool:
+    """An empty clone, which keeps Glance from removing what it is a clone of."""
+    return name.endswith(".held")
 
 
 def parent_of(image: Any, store: str) -> str:
