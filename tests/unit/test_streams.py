@@ -1,4 +1,4 @@
-"""Bytes of a volume into a file of this machine."""
+"""Bytes between a volume and a file of this machine."""
 
 import resource
 from collections.abc import Iterator
@@ -29,6 +29,38 @@ def test_what_is_fetched_is_written_with_its_holes(tmp_path):
     length = streams.written([b"x" * 10, 100, b"y" * 5, 7], target, done.append)
     assert target.read_bytes() == b"x" * 10 + bytes(100) + b"y" * 5 + bytes(7)
     assert length == sum(done) == 122
+
+
+class Stream:
+    """What reaches a volume, and how many bytes of it were skipped."""
+
+    def __init__(self) -> None:
+        self.content, self.skipped, self.finished = b"", 0, False
+
+    def send(self, content: bytes) -> None:
+        self.content += content
+
+    def sendHole(self, count: int, _flags: int) -> None:  # noqa: N802 (libvirt's name)
+        self.send(bytes(count))
+        self.skipped += count
+
+    def finish(self) -> None:
+        self.finished = True
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_holes_are_sent_as_zeros_where_a_stream_cannot_skip(tmp_path, sparse):
+    source, done, stream = tmp_path / "source", [], Stream()
+    with source.open("wb") as file:
+        file.write(b"begins")
+        file.seek(1024 * KIB)
+        file.write(b"ends")
+        file.truncate(2048 * KIB)
+    with source.open("rb") as file:
+        streams.send(stream, file.fileno(), done.append, sparse=sparse)
+    assert (stream.content == source.read_bytes(), stream.finished) == (True, True)
+    assert bool(stream.skipped) == sparse
+    assert sum(done) == 2048 * KIB
 
 
 def test_a_short_write_of_what_is_fetched_is_an_error_and_no_hole(tmp_path):

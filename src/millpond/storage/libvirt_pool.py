@@ -166,7 +166,7 @@ class LibvirtPool:
             open_stream(pool) as stream,
         ):
             pool.storageVolLookupByName(name).upload(stream, 0, size, flags)
-            streams.send(stream, file.fileno(), progress)
+            streams.send(stream, file.fileno(), progress, sparse=self.capabilities.sparse)
 
     def pieces(self, name: str) -> Iterator[Piece]:
         sparse = self.capabilities.sparse

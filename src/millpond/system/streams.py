@@ -15,18 +15,19 @@ Piece = bytes | int
 """Some bytes, or how many zeros stand in their place."""
 
 
-def send(stream: Any, source: int, progress: Progress) -> None:
-    """All of an open file; the stream is finished then."""
+def send(stream: Any, source: int, progress: Progress, *, sparse: bool) -> None:
+    """All of an open file, with zeros for its holes unless the stream is sparse; it is finished
+    then."""
     size = os.fstat(source).st_size
     done = 0
     for start, end in files.extents(source, size):
-        _skip(stream, start - done, progress)
+        _skip(stream, start - done, progress, sparse)
         for at in range(start, end, PIECE):
             content = os.pread(source, min(PIECE, end - at), at)
             stream.send(content)
             progress(len(content))
         done = end
-    _skip(stream, size - done, progress)
+    _skip(stream, size - done, progress, sparse)
     stream.finish()
 
 
@@ -61,7 +62,12 @@ def plain(pieces: Iterable[Piece]) -> Iterator[bytes]:
             yield bytes(min(PIECE, piece - start))
 
 
-def _skip(stream: Any, count: int, progress: Progress) -> None:
-    if count:
+def _skip(stream: Any, count: int, progress: Progress, sparse: bool) -> None:
+    if not count:
+        return
+    if sparse:
         stream.sendHole(count, 0)
-        progress(count)
+    else:
+        for content in plain([count]):
+            stream.send(content)
+    progress(count)
