@@ -2,8 +2,8 @@
 
 import pytest
 
-from millpond.libvirt.ensure import PoolWanted, ensure_pool
 from millpond.libvirt.pool import Pool, PoolType
+from millpond.libvirt.pools import PoolWanted, ensure_pool
 from millpond.model.layer import CephAccess
 from millpond.model.sizes import MiB
 from millpond.system.libvirtd import Libvirtd

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from millpond.errors import HostUnreachable, NoValidHost
-from millpond.libvirt.ensure import PoolWanted
 from millpond.libvirt.facts import HostFacts
 from millpond.libvirt.memory_pool import MemoryPool
+from millpond.libvirt.pools import PoolWanted
 from millpond.model.formats import ImageFormat
 from millpond.model.names import ServerId
 from millpond.model.sizes import GiB

@@ -2,8 +2,8 @@
 
 import pytest
 
-from millpond.libvirt.ensure import PoolWanted, ensure_pool
 from millpond.libvirt.pool import Pool, PoolType
+from millpond.libvirt.pools import PoolWanted, ensure_pool
 from millpond.system.libvirtd import Libvirtd
 from millpond.system.locks import Locks
 from tests.contract.pool import PoolContract

@@ -20,9 +20,8 @@ from millpond.errors import (
     PoolUnusable,
     TooOld,
 )
-from millpond.libvirt.ensure import PoolWanted, ensure_pool, start_pool
 from millpond.libvirt.pool import Pool
-from millpond.libvirt.pools import PoolPlan, Pools
+from millpond.libvirt.pools import PoolPlan, Pools, PoolWanted, ensure_pool, start_pool
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.sizes import GiB, MiB
 from millpond.system.libvirtd import Libvirtd

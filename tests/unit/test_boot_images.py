@@ -10,9 +10,8 @@ import pytest
 from millpond.disks.explain import Prospects, explain
 from millpond.disks.selection import Selection
 from millpond.errors import BadOption, ImageInUse, ImageNotFound, Unsupported
-from millpond.images.boot_images import find_boot_images
 from millpond.images.intake import Intake
-from millpond.images.source import booted_with
+from millpond.images.source import booted_with, find_boot_images
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import template_name

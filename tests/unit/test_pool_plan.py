@@ -2,9 +2,8 @@
 
 import pytest
 
-from millpond.libvirt.ensure import PoolWanted
 from millpond.libvirt.pool import PoolType
-from millpond.libvirt.pools import PoolPlan
+from millpond.libvirt.pools import PoolPlan, PoolWanted
 from millpond.model.formats import Backend
 
 PLAN = PoolPlan(

@@ -15,7 +15,7 @@ from millpond.disks import precache
 from millpond.errors import BadOption, TemplateNotFound
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
-from millpond.images.boot_images import find_boot_images
+from millpond.images.source import find_boot_images
 from millpond.model.formats import DiskFormat
 from millpond.model.names import printable
 from millpond.model.sizes import format_size

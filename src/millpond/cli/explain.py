@@ -12,7 +12,7 @@ from millpond.cli.verdicts import plain, show_verdicts
 from millpond.disks.explain import BootFile, Explanation, Prospects, explain
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
-from millpond.images.boot_images import find_boot_images
+from millpond.images.source import find_boot_images
 from millpond.model.image import Image
 from millpond.model.sizes import format_size
 from millpond.servers import across_hosts

@@ -10,7 +10,7 @@ from millpond.config import Settings
 from millpond.errors import BadOption, FileNotReadable
 from millpond.model.server import Flavor, Network, NetworkKind
 from millpond.model.sizes import parse_size
-from millpond.servers.config_drive import GuestConfiguration
+from millpond.servers.request import GuestConfiguration
 
 _NETWORK = re.compile(r"[\w.+-]+")
 _USER_DATA_LIMIT = 64 * 1024  # Nova's limit before encoding; a larger one belongs on a web server

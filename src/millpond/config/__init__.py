@@ -1,10 +1,10 @@
 """From nova.conf's options to frozen settings; the only reader of oslo.config."""
 
-from millpond.config.checking import load, own_settings, settings_from
+from millpond.config.checking import load, own_settings, settings_from, unread
 from millpond.config.files import DEFAULT_FILE, files_of, read
 from millpond.config.listing import ShownOption, sample, shown
 from millpond.config.options import list_opts, register, widen
-from millpond.config.parsing import HANDLERS
+from millpond.config.reader import HANDLERS
 from millpond.config.settings import (
     LOCAL,
     ComputeSettings,
@@ -19,7 +19,6 @@ from millpond.config.settings import (
     Settings,
     VirtTypeOption,
 )
-from millpond.config.unread import unread
 
 __all__ = [
     "DEFAULT_FILE",

@@ -5,8 +5,7 @@ from importlib.util import find_spec
 
 from millpond.config.cloud_options import CLOUD_AUTH
 from millpond.config.options import CINDER, GLANCE, HTTP, PLACEMENT
-from millpond.config.parsing import parse_text
-from millpond.config.reader import Reader
+from millpond.config.reader import Reader, parse_text
 from millpond.config.settings import ImageSourceOption, Settings
 from millpond.model.cloud import CloudAccess, SignaturePolicy
 from millpond.model.transfer import Patience

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from millpond.config.options import COMPUTE, DEFAULT, HOST_PREFIX, LIBVIRT, register_named
-from millpond.config.parsing import (
+from millpond.config.reader import (
+    Reader,
     parse_image_formats,
     parse_mapping,
     parse_pool_name,
@@ -14,7 +15,6 @@ from millpond.config.parsing import (
     parse_uri,
     parse_virt_type,
 )
-from millpond.config.reader import Reader
 from millpond.config.settings import (
     LOCAL,
     ComputeSettings,

@@ -15,7 +15,7 @@ from millpond.config.options import (
     all_options,
     register_named,
 )
-from millpond.config.parsing import handler_names
+from millpond.config.reader import handler_names
 
 MASK = "****"
 _WIDTH = 90

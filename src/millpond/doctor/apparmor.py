@@ -7,7 +7,7 @@ from pathlib import Path
 from millpond.doctor.apparmor_rules import permissions, read_rules
 from millpond.doctor.finding import Finding, ok, problem
 from millpond.hosts.host import Host
-from millpond.libvirt.ensure import PoolWanted
+from millpond.libvirt.pools import PoolWanted
 
 # The kernel's own word: Y or N, and no such file in a kernel without AppArmor.
 _ENABLED = Path("/sys/module/apparmor/parameters/enabled")

@@ -13,9 +13,8 @@ from millpond.errors import (
     Tool,
 )
 from millpond.hosts.host import Host
-from millpond.libvirt.ensure import PoolWanted, start_pool
 from millpond.libvirt.pool import CAPABILITIES, PoolType
-from millpond.libvirt.pools import PoolOverview, overview
+from millpond.libvirt.pools import PoolOverview, PoolWanted, overview, start_pool
 from millpond.system.libvirtd import Libvirtd
 
 

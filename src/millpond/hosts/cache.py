@@ -37,10 +37,10 @@ from millpond.templates.handler import (
     BaseTemplateImagehandler,
     HandlerContext,
     LinkPreview,
+    find_handler,
 )
 from millpond.templates.leases import UsageLeases
 from millpond.templates.local import LocalTemplates
-from millpond.templates.plugins import find_handler
 from millpond.templates.publication import Publication
 from millpond.templates.remote import RemoteTemplates, claim
 from millpond.templates.scrub import Scrub

@@ -9,10 +9,10 @@ from millpond.config import VirtTypeOption
 from millpond.disks import image_types, space
 from millpond.disks.selection import SOURCES
 from millpond.hosts.host import Host
-from millpond.libvirt.ensure import PoolWanted
 from millpond.libvirt.facts import HostFacts, facts_of
 from millpond.libvirt.libvirt_pool import LibvirtPool
 from millpond.libvirt.pool import Pool
+from millpond.libvirt.pools import PoolWanted
 from millpond.model.formats import Backend, ImageFormat
 from millpond.model.volume import PoolUsage
 

@@ -24,9 +24,8 @@ from millpond.libvirt import virtualization
 from millpond.libvirt.block_jobs import BlockJobs
 from millpond.libvirt.consoles import ConsoleFiles, Consoles, ConsoleVolumes
 from millpond.libvirt.domains import Domains
-from millpond.libvirt.ensure import PoolWanted
 from millpond.libvirt.pool import Pool, PoolType
-from millpond.libvirt.pools import PoolPlan, Pools
+from millpond.libvirt.pools import PoolPlan, Pools, PoolWanted
 from millpond.model.formats import Backend
 from millpond.model.layer import CephAccess
 from millpond.model.server import VirtType

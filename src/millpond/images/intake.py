@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from millpond.errors import BadOption, DamagedRecord, NameTaken
-from millpond.images.boot_images import find_boot_images
 from millpond.images.catalogue import LOCK, Catalogue, ImageRecord, lock_of
 from millpond.images.receive import Received, receive, receive_file
-from millpond.images.source import Stream
+from millpond.images.source import Stream, find_boot_images
 from millpond.images.suffixes import stated_format, stated_name
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image

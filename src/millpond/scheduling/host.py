@@ -3,9 +3,9 @@
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from millpond.libvirt.ensure import PoolWanted
 from millpond.libvirt.facts import HostFacts
 from millpond.libvirt.pool import Pool
+from millpond.libvirt.pools import PoolWanted
 from millpond.model.formats import ImageFormat
 from millpond.scheduling.providers import CapacitySettings
 

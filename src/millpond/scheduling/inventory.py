@@ -12,8 +12,8 @@ from millpond.errors import (
     StillAllocated,
     UnknownTrait,
 )
-from millpond.libvirt.ensure import PoolWanted
 from millpond.libvirt.facts import HostFacts
+from millpond.libvirt.pools import PoolWanted
 from millpond.libvirt.sharing import sharers
 from millpond.model.formats import ImageFormat
 from millpond.model.sizes import GiB, MiB

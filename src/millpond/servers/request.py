@@ -1,5 +1,7 @@
 """What somebody asks for, and the server that it leads to: decided before anything is made."""
 
+import io
+import json
 import logging
 import re
 import uuid
@@ -8,11 +10,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
+import pycdlib
+
 from millpond.disks.backend import DiskRequest
 from millpond.disks.disks import root_size
 from millpond.errors import BadOption
 from millpond.hosts.host import Host
-from millpond.images.boot_images import BootImages, find_boot_images
+from millpond.images.source import BootImages, find_boot_images
 from millpond.model.image import Image
 from millpond.model.names import ImageId, ServerId, checked_name
 from millpond.model.server import (
@@ -47,7 +51,7 @@ class ServerRequest:
     firmware: Firmware | None = None
     """None: as the image's properties say, else BIOS."""
     config_drive: bytes = b""
-    """An ISO image for the guest's first boot (servers/config_drive.py)."""
+    """An ISO image for the guest's first boot (servers/request.py)."""
 
 
 def scheduling_request(request: ServerRequest, host: str = "") -> SchedulingRequest:
@@ -182,3 +186,57 @@ def _one_of(
             f"image property {name}", f"{value!r} is not known", f"allowed: {', '.join(allowed)}"
         )
     return value
+
+
+_LABEL = "config-2"  # cloud-init looks for a file system of this label
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestConfiguration:
+    hostname: str
+    keys: tuple[str, ...] = ()
+    user_data: bytes = b""
+
+    @property
+    def says_something(self) -> bool:
+        return bool(self.keys or self.user_data)
+
+    def iso(self) -> bytes:
+        """An ISO 9660 image with Rock Ridge and Joliet names."""
+        disc = pycdlib.PyCdlib()
+        disc.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=_LABEL)
+        for parent in ("openstack", "openstack/latest"):
+            _add_directory(disc, parent)
+        for name, content in self._files().items():
+            _add_file(disc, f"openstack/latest/{name}", content)
+        target = io.BytesIO()
+        disc.write_fp(target)
+        disc.close()
+        return target.getvalue()
+
+    def _files(self) -> dict[str, bytes]:
+        described = {
+            "hostname": self.hostname,
+            "name": self.hostname,
+            "public_keys": {f"key{number}": key for number, key in enumerate(self.keys)},
+        }
+        found = {"meta_data.json": json.dumps(described, indent=1).encode()}
+        if self.user_data:
+            found["user_data"] = self.user_data
+        return found
+
+
+def _add_directory(disc: pycdlib.PyCdlib, path: str) -> None:
+    name = path.rpartition("/")[2]
+    disc.add_directory(f"/{_plain(path)}", rr_name=name, joliet_path=f"/{path}")
+
+
+def _add_file(disc: pycdlib.PyCdlib, path: str, content: bytes) -> None:
+    name = path.rpartition("/")[2]
+    plain = f"/{_plain(path)}.;1" if "." not in name else f"/{_plain(path)};1"
+    disc.add_fp(io.BytesIO(content), len(content), plain, rr_name=name, joliet_path=f"/{path}")
+
+
+def _plain(path: str) -> str:
+    """ISO 9660's own names know only capitals, digits and underscores; nobody reads them."""
+    return path.upper().replace("-", "_")

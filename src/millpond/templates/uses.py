@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from millpond.errors import PoolNotFound
 from millpond.libvirt.domains import Domains
-from millpond.libvirt.ensure import PoolWanted
 from millpond.libvirt.pool import Pool
+from millpond.libvirt.pools import PoolWanted
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.server import Server
 from millpond.records.records import Records
