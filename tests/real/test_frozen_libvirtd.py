@@ -84,6 +84,16 @@ def test_a_call_that_waits_for_it_ends_with_an_error(host, libvirtd, pause):
     assert host.versions()
 
 
+def test_nor_does_a_connection_without_keepalive_hold_who_asks_it(host, libvirtd):
+    """libvirt's keepalive counts in wall-clock time, which may be set back."""
+    with host.calling("switching keepalive off") as connection:
+        connection.setKeepAlive(0, 0)
+    time.sleep(1.5)
+    with frozen(libvirtd), pytest.raises(HostUnreachable, match="did not answer within 3 s"):
+        within_seconds(host.versions)
+    assert host.versions()
+
+
 def versions_or_error(host: Libvirtd) -> None:
     with suppress(HostProblem):
         host.versions()
