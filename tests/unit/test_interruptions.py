@@ -15,7 +15,7 @@ from millpond.errors import GuestHoldsOn, LibvirtFailed, MillpondError, NoSpace,
 from millpond.libvirt.pool import PoolType
 from millpond.model.server import Flavor, Server
 from millpond.model.sizes import MiB
-from millpond.records import journal, server_codec
+from millpond.records import codec, journal
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import data_disks, delete, power, steps
 from millpond.servers.create import create as create_server
@@ -235,7 +235,7 @@ def look_at(world: World, server: Server) -> None:
             assert [Path(world.path_of(disk)).name for disk in found.disks] == volumes
     marked = domains.defined[server.id].record
     assert marked
-    assert server_codec.decode(marked.record.encode(), Path()) == without_operation(server)
+    assert codec.decode_server(marked.record.encode(), Path()) == without_operation(server)
     assert world.claims.held[server.id] == sum(disk.size for disk in server.disks)
 
 

@@ -25,7 +25,7 @@ from millpond.model.layer import FileSource
 from millpond.model.server import Content, Disk
 from millpond.model.sizes import MiB
 from millpond.model.volume import VolumeSpec
-from millpond.records import server_codec
+from millpond.records import codec
 from millpond.servers.domain_xml import disk_xml as domain_disk
 from millpond.system.qcow2 import read_header
 from tests.support.nova_tree import BASE, IMAGE_ID, NovaServer, disk_xml, ploop_descriptor
@@ -482,7 +482,7 @@ def test_a_domain_of_novas_becomes_a_record(nova, guest):
     ]
     assert server.disks[0].overlay
     assert server.created == "2026-01-02T03:04:05+00:00"
-    again = server_codec.decode(server_codec.encode(server), nova.directory)
+    again = codec.decode_server(codec.encode_server(server), nova.directory)
     assert again == server
 
 
@@ -545,10 +545,10 @@ def test_a_disk_without_its_place_in_the_domain_stands_in_the_way(nova, guest):
 
 def test_a_record_from_before_says_nothing_of_paths_and_buses(tmp_path):
     ours = our_server()
-    before = json.loads(server_codec.encode(ours))
+    before = json.loads(codec.encode_server(ours))
     for disk in before["disks"]:
         del disk["path"], disk["bus"]
-    found = server_codec.decode(json.dumps(before).encode(), tmp_path)
+    found = codec.decode_server(json.dumps(before).encode(), tmp_path)
     assert found == ours
 
 

@@ -19,7 +19,7 @@ from millpond.model.operation import (
     OverlayDetails,
     Way,
 )
-from millpond.records import server_codec
+from millpond.records import codec
 from millpond.servers.recover import VERBS
 
 WHERE = Path("/state/servers/a8af1e4b.json")
@@ -337,7 +337,7 @@ def test_every_verb_is_here():
 @pytest.mark.parametrize("name", WRITTEN | ONLY_READ)
 def test_what_was_written_before_is_read(name):
     written, details = (WRITTEN | ONLY_READ)[name]
-    found = server_codec.decode(record(written), WHERE).operation
+    found = codec.decode_server(record(written), WHERE).operation
     said = json.loads(written)
     assert found == Operation(
         verb=said["verb"], step=said["step"], started=said["started"], details=details
@@ -348,15 +348,15 @@ def test_what_was_written_before_is_read(name):
 def test_it_is_written_as_before(name):
     """So an older version reads it, too."""
     before = record(WRITTEN[name][0])
-    assert server_codec.encode(server_codec.decode(before, WHERE)) == before
+    assert codec.encode_server(codec.decode_server(before, WHERE)) == before
 
 
 @pytest.mark.parametrize("force", [False, True])
 def test_deleting_writes_what_an_older_version_looks_for(force):
     details = DeleteDetails(force=force, overlay=OVERLAY)
     operation = Operation(verb="delete", step="stop", started="now", details=details)
-    server = server_codec.decode(record("null"), WHERE)
-    written = server_codec.plain(replace(server, operation=operation))["operation"]["details"]
+    server = codec.decode_server(record("null"), WHERE)
+    written = codec.plain_server(replace(server, operation=operation))["operation"]["details"]
     forced = {"force": "yes"} if force else {}
     assert written == {"pool": OVERLAY.pool, "volume": OVERLAY.volume} | forced
 
@@ -364,7 +364,7 @@ def test_deleting_writes_what_an_older_version_looks_for(force):
 @pytest.mark.parametrize("name", WRITTEN | ONLY_READ)
 def test_the_overlay_of_a_snapshot_is_known(name):
     written, _ = (WRITTEN | ONLY_READ)[name]
-    found = server_codec.decode(record(written), WHERE).overlay
+    found = codec.decode_server(record(written), WHERE).overlay
     assert found == (OVERLAY if ".snapshot" in written else None)
 
 
@@ -381,10 +381,10 @@ def test_the_overlay_of_a_snapshot_is_known(name):
 def test_details_that_cannot_be_are_a_damaged_record(details):
     written = f'{{"verb": "grow", "step": "copy", "started": "", "details": {details}}}'
     with pytest.raises(DamagedRecord):
-        server_codec.decode(record(written), WHERE)
+        codec.decode_server(record(written), WHERE)
 
 
 def test_a_record_of_a_later_schema_is_refused():
     later = record(WRITTEN["grow"][0]).replace(b'"schema": 1', b'"schema": 2')
     with pytest.raises(NewerRecord):
-        server_codec.decode(later, WHERE)
+        codec.decode_server(later, WHERE)

@@ -11,7 +11,7 @@ from millpond.errors import BadOption, NoConsole
 from millpond.hosts.deployment import Deployment
 from millpond.model.server import DirectBoot, Disk, Server
 from millpond.model.sizes import format_size, parse_size
-from millpond.records import server_codec
+from millpond.records import codec
 from millpond.servers import across_hosts, data_disks, grow, power
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -183,7 +183,7 @@ def _row(server: Server, state: str, where: list[str]) -> tuple[str, ...]:
 
 
 def _described(server: Server, state: str) -> dict[str, object]:
-    return {"state": state, **server_codec.plain(server)}
+    return {"state": state, **codec.plain_server(server)}
 
 
 def show_server(deployment: Deployment, server: Server, json: bool) -> None:

@@ -1,14 +1,34 @@
-"""Values to JSON and back, strictly."""
+"""Values to JSON and back, strictly.
 
+The journal's details have a type per verb in memory; a server's record keeps them as strings by
+key, as every version has written them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from millpond.errors import DamagedRecord, NewerRecord
-from millpond.model.operation import Details, OtherDetails
+from millpond.model.layer import VolumeSource
+from millpond.model.operation import (
+    DeleteDetails,
+    Details,
+    DiskDetails,
+    GrowDetails,
+    NativeSnapshotDetails,
+    NotRunningDetails,
+    Operation,
+    OtherDetails,
+    OverlayDetails,
+    SnapshotDetails,
+    Way,
+)
+from millpond.model.server import SCHEMA, Server
 
 T = TypeVar("T")
+_YES = "yes"
 
 
 class _Versioned(msgspec.Struct):
@@ -47,3 +67,82 @@ def _made(kind: type, value: object) -> object:
     if kind is Details:  # of which verb they are is not known here
         return OtherDetails(entries=msgspec.convert(value, dict[str, str]))
     raise NotImplementedError
+
+
+def encode_server(server: Server) -> bytes:
+    return encode(plain_server(server))
+
+
+def plain_server(server: Server) -> dict[str, Any]:
+    """As what JSON knows."""
+    found: dict[str, Any] = plain(server)
+    if server.operation:
+        found["operation"]["details"] = _encode_details(server.operation.details)
+    return found
+
+
+def decode_server(content: bytes, where: Path) -> Server:
+    """Raises DamagedRecord, or NewerRecord if a later version wrote it."""
+    server = decode(content, Server, where, SCHEMA)
+    try:
+        return replace(server, operation=server.operation and _typed(server.operation))
+    except (KeyError, ValueError) as error:
+        raise DamagedRecord(where, f"the details of its operation: {error}") from error
+
+
+def _typed(operation: Operation) -> Operation:
+    found = operation.details
+    entries = found.entries if isinstance(found, OtherDetails) else {}
+    return replace(operation, details=_decode_details(operation.verb, entries))
+
+
+def _encode_details(details: Details | None) -> dict[str, str]:
+    match details:
+        case GrowDetails(role=role, size=size, way=way):
+            return {"role": role, "size": str(size), "way": way.value}
+        case DiskDetails(role=role):
+            return {"role": role}
+        case DeleteDetails(force=force, overlay=overlay):
+            return {**_encode_overlay(overlay), **_flag("force", force)}
+        case NotRunningDetails():
+            return {"still": _YES}
+        case OverlayDetails(overlay=overlay, state=state, merging=merging):
+            return {**_encode_overlay(overlay), "state": state, **_flag("merging", merging)}
+        case OtherDetails(entries=entries):
+            return dict(entries)
+    return {}
+
+
+def _decode_details(verb: str, entries: Mapping[str, str]) -> Details | None:
+    match verb:
+        case "grow":
+            way = Way(entries.get("way", Way.RESIZED))  # the only one once, and not written
+            return GrowDetails(role=entries["role"], size=int(entries["size"]), way=way)
+        case "disk add" | "disk remove":
+            return DiskDetails(role=entries["role"])
+        case "delete":
+            return DeleteDetails(force="force" in entries, overlay=_decode_overlay(entries))
+        case "snapshot":
+            return _decode_snapshot(entries)
+    return OtherDetails(entries=entries) if entries else None
+
+
+def _decode_snapshot(entries: Mapping[str, str]) -> SnapshotDetails:
+    if overlay := _decode_overlay(entries):
+        merging = "merging" in entries
+        return OverlayDetails(overlay=overlay, state=entries["state"], merging=merging)
+    return NotRunningDetails() if "still" in entries else NativeSnapshotDetails()
+
+
+def _encode_overlay(overlay: VolumeSource | None) -> dict[str, str]:
+    return {"pool": overlay.pool, "volume": overlay.volume} if overlay else {}
+
+
+def _decode_overlay(entries: Mapping[str, str]) -> VolumeSource | None:
+    if "volume" not in entries:
+        return None
+    return VolumeSource(pool=entries["pool"], volume=entries["volume"])
+
+
+def _flag(name: str, value: bool) -> dict[str, str]:
+    return {name: _YES} if value else {}

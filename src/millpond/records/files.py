@@ -9,7 +9,7 @@ from pathlib import Path
 from millpond.errors import DamagedRecord, FileNotReadable, StateNotWritable, UnreadableRecord
 from millpond.model.names import ServerId
 from millpond.model.server import SCHEMA, Server
-from millpond.records import codec, server_codec
+from millpond.records import codec
 from millpond.system import files
 from millpond.system.locks import Locks
 
@@ -77,7 +77,7 @@ class FileRecords:
         return any(each.name == name for each in self.all())
 
     def put(self, server: Server) -> None:
-        self._write(self._path(server.id), server_codec.encode(server))
+        self._write(self._path(server.id), codec.encode_server(server))
 
     def remove(self, id: ServerId) -> None:
         with self._writing(self._directory):
@@ -109,7 +109,7 @@ class FileRecords:
             raise FileNotReadable(path, error.strerror or str(error)) from error
 
     def _read(self, path: Path) -> Server:
-        return server_codec.decode(path.read_bytes(), path)
+        return codec.decode_server(path.read_bytes(), path)
 
     def _write(self, path: Path, content: bytes) -> None:
         with self._writing(path.parent):

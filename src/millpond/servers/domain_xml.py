@@ -5,7 +5,7 @@ from pathlib import Path
 
 from millpond.model.layer import Chain, FileSource
 from millpond.model.server import Content, Disk, Firmware, Network, NetworkKind, Server, VirtType
-from millpond.records import server_codec
+from millpond.records import codec
 from millpond.xml.domain import (
     ControllerXml,
     DiskXml,
@@ -64,7 +64,7 @@ def record_xml(server: Server, owner: str) -> RecordXml:
     """The copy of the record in the domain: for people, and to rebuild a lost state directory.
     The operation under way is the state directory's business, unless the domain is not as the
     record says as long as it lasts."""
-    return RecordXml(owner=owner, record=server_codec.encode(server).decode())
+    return RecordXml(owner=owner, record=codec.encode_server(server).decode())
 
 
 def disk_xml(server: Server, disk: Disk, chain: Chain) -> DiskXml:

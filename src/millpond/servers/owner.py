@@ -8,7 +8,7 @@ from millpond.errors import HostProblem, Tool
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import MarkedDomain
 from millpond.model.server import Server
-from millpond.records import server_codec
+from millpond.records import codec
 from millpond.servers import steps
 
 LOG = logging.getLogger(__name__)
@@ -55,4 +55,4 @@ def _unknown(host: Host) -> list[MarkedDomain]:
 
 def _server(domain: MarkedDomain) -> Server:
     where = Path(f"metadata of domain {domain.name}")
-    return server_codec.decode(domain.record.record.encode(), where)
+    return codec.decode_server(domain.record.record.encode(), where)
