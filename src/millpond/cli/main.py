@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,6 @@ from millpond import __version__
 from millpond.cli.output import Invocation, complain
 from millpond.errors import MillpondError
 from millpond.model.names import printable
-from millpond.system.loading import load
 
 # Verb to module: nothing is loaded but what the verb needs.
 COMMANDS = {
@@ -107,7 +107,7 @@ def _add_commands(words: list[str]) -> None:
 def loaded(name: str, words: list[str]) -> typer.Typer | Callable[..., None]:
     """A verb with all that may follow it, but for what is loaded alone and was not asked for;
     or the one function of a verb that nothing follows."""
-    module = load(COMMANDS[name][0])
+    module = import_module(COMMANDS[name][0])
     if not hasattr(module, "app"):
         command: Callable[..., None] = module.command
         return command
@@ -116,7 +116,7 @@ def loaded(name: str, words: list[str]) -> typer.Typer | Callable[..., None]:
     siblings = {command.name for command in verb.registered_commands} | groups
     for (parent, word), alone in SUBCOMMANDS.items():
         if parent == name and (word in words or siblings.isdisjoint(words)):
-            load(alone)
+            import_module(alone)
     return verb
 
 

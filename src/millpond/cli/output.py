@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import msgspec
 
 from millpond.errors import MillpondError
 from millpond.model.names import printable
-from millpond.system.loading import load
 
 _GAP = "  "
 # What JSON itself lets stand: C1 controls, and what turns lines round.
@@ -38,7 +38,7 @@ def details(pairs: Sequence[tuple[str, str]]) -> None:
 
 def _terminal() -> Any:
     """By name, like the verbs: in a pipe it is not loaded."""
-    return load("millpond.cli.terminal")
+    return import_module("millpond.cli.terminal")
 
 
 def as_json(value: object) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from pkgutil import resolve_name
 
 from millpond.config import ImageSourceOption, Settings
 from millpond.errors import Ambiguous, NotFound, Tool, Unsupported
@@ -13,7 +14,6 @@ from millpond.model.names import ServerId
 from millpond.model.server import Server
 from millpond.records.files import FileRecords
 from millpond.records.records import Records, RecordsOfHosts
-from millpond.system.loading import load
 from millpond.system.locks import Locks
 
 
@@ -65,7 +65,7 @@ class Shared:
         """Where servers' images come from."""
         if self.settings.image_source is ImageSourceOption.CATALOGUE:
             return self.catalogue
-        source: Library = load("millpond.images.glance:Glance")(
+        source: Library = resolve_name("millpond.images.glance:Glance")(
             self.settings.glance, self._signatures
         )
         return source
@@ -75,7 +75,7 @@ class Shared:
         """What it needs is installed only where signatures are asked for."""
         if self.settings.signatures is None:
             return None
-        check: SignatureCheck = load("millpond.images.signatures:Signatures")(
+        check: SignatureCheck = resolve_name("millpond.images.signatures:Signatures")(
             self.settings.signatures
         )
         return check

@@ -31,10 +31,10 @@ from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import UUID, ImageId
 from millpond.model.sizes import MiB
+from millpond.records.journal import undo_on_failure
 from millpond.system import cloud
 from millpond.system.files import Progress
 from millpond.system.http import BLOCK, Reading, begins_at
-from millpond.undo import undo_on_failure
 
 LOG = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId, checked_name
 from millpond.records import codec
+from millpond.records.journal import undo_on_failure
 from millpond.system import files
 from millpond.system.files import Progress, silent
-from millpond.undo import undo_on_failure
 
 LOG = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from millpond.images.formats.inspection import Inspection
 from millpond.images.source import Stream
 from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.sizes import format_size
+from millpond.records.journal import undo_on_failure
 from millpond.system import files
 from millpond.system.files import CHUNK, Progress, silent
-from millpond.undo import undo_on_failure
 
 LOG = logging.getLogger(__name__)
 

@@ -26,12 +26,12 @@ from millpond.libvirt.pool import CAPABILITIES, PoolType
 from millpond.model.layer import CephAccess, RbdSource, Source, VolumeSource
 from millpond.model.sizes import format_size
 from millpond.model.volume import Clearing, ClearMethod, PoolUsage, Volume, VolumeSpec
+from millpond.records.journal import undo_on_failure
 from millpond.system import libvirtd, streams
 from millpond.system.files import Progress, silent
 from millpond.system.libvirtd import Libvirtd, open_stream, validated_volume
 from millpond.system.locks import Locks
 from millpond.system.streams import PIECE, Piece
-from millpond.undo import undo_on_failure
 from millpond.xml.storage import VolumeXml
 
 LOG = logging.getLogger(__name__)

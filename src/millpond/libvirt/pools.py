@@ -20,10 +20,10 @@ from millpond.libvirt.pool import CAPABILITIES, PoolType
 from millpond.model.formats import Backend
 from millpond.model.layer import CephAccess
 from millpond.model.volume import Clearing, PoolUsage
+from millpond.records.journal import undo_on_failure
 from millpond.system import libvirtd
 from millpond.system.libvirtd import Connection, Libvirtd
 from millpond.system.locks import Locks
-from millpond.undo import undo_on_failure
 from millpond.xml.domain import MonitorXml
 from millpond.xml.storage import PoolXml, RbdOptionXml
 

@@ -34,8 +34,7 @@ from millpond.nova.explaining import explained
 from millpond.nova.images import GuestDisk, PoolBackend
 from millpond.nova.records import InstanceRecords
 from millpond.nova.recovery import recover, snapshots_of, sweep
-from millpond.records.journal import Watch, unwatched
-from millpond.undo import undo_on_failure
+from millpond.records.journal import Watch, undo_on_failure, unwatched
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)

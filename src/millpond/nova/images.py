@@ -21,7 +21,7 @@ from millpond.model.names import ImageId, ServerId
 from millpond.model.server import Content, Disk
 from millpond.nova.explaining import MillpondFailed, explained
 from millpond.nova.records import InstanceRecords
-from millpond.undo import undo_on_failure
+from millpond.records.journal import undo_on_failure
 from millpond.xml.domain import LayersXml, layers_xml
 
 CONF = nova.conf.CONF

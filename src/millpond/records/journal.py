@@ -6,7 +6,7 @@ that nobody works on any more (its lock can be taken) calls :func:`recover`.
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, replace
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
@@ -221,3 +221,17 @@ def _undo(verb: Verb[S], last: int, state: S) -> bool:
             LOG.warning("%s: step %s could not be undone: %s", verb.name, step.name, error)
             return False
     return True
+
+
+@contextmanager
+def undo_on_failure() -> Iterator[ExitStack]:
+    """Run the registered callbacks, last one first, only if the block raises.
+
+    with undo_on_failure() as undo:
+        volume = pool.create(spec)
+        undo.callback(pool.delete, volume.name)
+        attach(volume)
+    """
+    with ExitStack() as undo:
+        yield undo
+        undo.pop_all()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -22,7 +23,6 @@ from millpond.errors import (
     StillAllocated,
 )
 from millpond.model.cloud import CloudAccess
-from millpond.system.loading import load
 
 _log = logging.getLogger(__name__)
 
@@ -77,9 +77,9 @@ class LazyDoor:
     def _door(self) -> Door:
         access, directory = self._access, self._directory
         door: Door = (
-            load("millpond.scheduling.external:ExternalPlacement")(access, directory)
+            resolve_name("millpond.scheduling.external:ExternalPlacement")(access, directory)
             if access
-            else load("millpond.scheduling.embedded:EmbeddedPlacement")(directory)
+            else resolve_name("millpond.scheduling.embedded:EmbeddedPlacement")(directory)
         )
         return door
 

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Protocol
 
 from millpond.errors import VolumeNotConnected
 from millpond.model.cloud import LinkAccess
 from millpond.model.layer import FileSource
 from millpond.system import acl, files
-from millpond.system.loading import load
 from millpond.system.process import run
 
 
@@ -99,7 +99,7 @@ class HostVolumes:
         if ours:
             sys.modules.setdefault("eventlet", None)  # type: ignore[arg-type]
         try:
-            brick = load("millpond.system.brick:Brick")
+            brick = resolve_name("millpond.system.brick:Brick")
         except ModuleNotFoundError:
             return None
         locks = self._access.state / "os-brick" if ours else None
