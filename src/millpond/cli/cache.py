@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from millpond.cli.hosts import HostNames, asked
-from millpond.cli.output import as_json, table
-from millpond.cli.progress import transfer
+from millpond.cli.output import as_json, table, transfer
 from millpond.disks import precache
 from millpond.errors import BadOption, TemplateNotFound
 from millpond.hosts.deployment import Deployment

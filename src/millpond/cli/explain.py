@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.guest_options import chosen_flavor
 from millpond.cli.hosts import HostNames, asked
 from millpond.cli.output import as_json, details
+from millpond.cli.server_create import chosen_flavor
 from millpond.cli.verdicts import plain, show_verdicts
 from millpond.disks.explain import BootFile, Explanation, Prospects, explain
 from millpond.hosts.deployment import Deployment

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.output import as_json, details, table
-from millpond.cli.progress import transfer
+from millpond.cli.output import as_json, details, table, transfer
 from millpond.errors import ImageInUse
 from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from millpond.cli.image import Json, app, show_image
-from millpond.cli.progress import transfer
+from millpond.cli.output import transfer
 from millpond.errors import BadOption
 from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake

@@ -1,8 +1,10 @@
-"""How results are shown: tables on a terminal, plain columns in a pipe, JSON when asked."""
+"""How results are shown: tables on a terminal, plain columns in a pipe, JSON when asked. And the
+progress of long work: a bar on a terminal, silence in a pipe."""
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +14,8 @@ import msgspec
 
 from millpond.errors import MillpondError
 from millpond.model.names import printable
+from millpond.records.journal import Watch, unwatched
+from millpond.system.files import Progress, silent
 
 _GAP = "  "
 # What JSON itself lets stand: C1 controls, and what turns lines round.
@@ -61,6 +65,25 @@ def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+@contextmanager
+def steps(description: str, total: Callable[[], int | None]) -> Iterator[tuple[Watch, Progress]]:
+    """Progress of an operation of several steps: the watch names the step, and the other is told
+    of the bytes of the one that copies."""
+    if not sys.stderr.isatty():
+        yield unwatched, silent
+        return
+    with _terminal().bar(printable(description), total) as shown:
+        yield shown
+
+
+@contextmanager
+def transfer(description: str, total: Callable[[], int | None]) -> Iterator[Progress]:
+    """Progress of the block; what it yields is told of each piece done. How much it is all
+    together may turn out with the first one."""
+    with steps(description, total) as (_, progress):
+        yield progress
 
 
 def complain(error: MillpondError) -> None:

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.output import as_json, details
-from millpond.cli.progress import steps, transfer
+from millpond.cli.output import as_json, details, steps, transfer
 from millpond.cli.server import Json, Name, app
 from millpond.errors import BadOption, ImageNotActive, ImageNotFound, ImageRefused
 from millpond.hosts.deployment import Deployment
