@@ -22,7 +22,7 @@ from millpond.model.sizes import MiB
 from millpond.model.template import Template
 from millpond.records.journal import Moment
 from millpond.servers import create, delete, grow, power
-from millpond.servers.request import ServerRequest
+from millpond.servers.create import ServerRequest
 from tests.support.guests import MicroGuest
 from tests.support.millpond import Millpond
 from tests.support.ticking import chains, wait_for_ticks

@@ -8,8 +8,7 @@ import pytest
 from millpond.errors import Busy, DamagedRecord, FileNotReadable, NewerRecord, StateNotWritable
 from millpond.model.names import ServerId
 from millpond.model.operation import Operation
-from millpond.records.files import FileRecords
-from millpond.records.records import ServerJournal
+from millpond.records.records import FileRecords, ServerJournal
 from millpond.system.locks import Locks
 from tests.unit.samples import SERVER_ID, busy_server, server
 

@@ -12,7 +12,7 @@ from millpond.libvirt.pools import PoolWanted
 from millpond.model.formats import ImageFormat
 from millpond.model.names import ServerId
 from millpond.model.sizes import GiB
-from millpond.records.files import FileRecords
+from millpond.records.records import FileRecords
 from millpond.scheduling.claims import PlacedClaims
 from millpond.scheduling.decision import State
 from millpond.scheduling.embedded import EmbeddedPlacement

@@ -11,9 +11,8 @@ from millpond.errors import CacheOfAnother, NeedsHostFiles
 from millpond.libvirt.memory_pool import MemoryPool
 from millpond.model.formats import DiskFormat
 from millpond.model.volume import VolumeSpec
-from millpond.templates.local import LocalTemplates
 from millpond.templates.remote import RemoteTemplates, claim
-from millpond.templates.store import Left
+from millpond.templates.store import Left, LocalTemplates
 from tests.contract.template_store import TemplateStoreContract, forget, part, template
 
 

@@ -8,8 +8,8 @@ from millpond.model.server import Flavor
 from millpond.model.sizes import MiB
 from millpond.records.journal import Moment
 from millpond.servers import create, delete, recover
+from millpond.servers.create import ServerRequest
 from millpond.servers.grow import grow as grow_disk
-from millpond.servers.request import ServerRequest
 from tests.lvm.test_servers import SECONDS
 from tests.lvm.volume_group import EXTENT
 from tests.real.test_kill import killed, listed, moments

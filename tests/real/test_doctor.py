@@ -21,7 +21,7 @@ from millpond.images.intake import Intake
 from millpond.model.server import Flavor, VirtType
 from millpond.model.sizes import MiB
 from millpond.servers import create
-from millpond.servers.request import ServerRequest
+from millpond.servers.create import ServerRequest
 from millpond.system.libvirtd import Libvirtd
 from tests.support.guests import build_micro_guest
 from tests.support.killer import killed

@@ -15,7 +15,7 @@ from millpond.model.names import template_name
 from millpond.records.journal import Moment
 from millpond.templates.cache_manager import ImageCacheManager, Uses
 from millpond.templates.leases import UsageLeases
-from millpond.templates.local import LocalTemplates
+from millpond.templates.store import LocalTemplates
 from millpond.templates.verdicts import Rules
 from tests.support.image_files import MiB, raw_file
 from tests.support.preparing import DirectoryPool, handler, killed_at

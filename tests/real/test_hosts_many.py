@@ -13,7 +13,7 @@ from millpond.hosts.deployment import Deployment
 from millpond.model.server import Flavor
 from millpond.model.sizes import MiB
 from millpond.servers import across_hosts
-from millpond.servers.request import ServerRequest
+from millpond.servers.create import ServerRequest
 from tests.support.grove import NAMES, Grove
 from tests.support.image_files import image_of_each_format
 from tests.support.scheduling import register

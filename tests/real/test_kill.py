@@ -15,12 +15,12 @@ from millpond.model.sizes import MiB
 from millpond.records.journal import Moment
 from millpond.servers import data_disks, delete, power
 from millpond.servers.across_hosts import statuses
+from millpond.servers.create import ServerRequest
 from millpond.servers.create import create as create_server
 from millpond.servers.recover import recover
-from millpond.servers.request import ServerRequest
 from millpond.templates.downloading import DownloadingTemplateImagehandler
 from millpond.templates.handler import HandlerContext
-from millpond.templates.local import LocalTemplates
+from millpond.templates.store import LocalTemplates
 from tests.support.killer import killed
 from tests.support.millpond import converted
 from tests.support.ticking import chains, wait_for_ticks

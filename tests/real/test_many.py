@@ -10,8 +10,8 @@ from millpond.model.formats import DiskFormat
 from millpond.model.server import Flavor
 from millpond.model.sizes import MiB
 from millpond.servers import delete
+from millpond.servers.create import ServerRequest
 from millpond.servers.create import create as create_server
-from millpond.servers.request import ServerRequest
 from tests.support.glance_pages import (
     FILE,
     ID,

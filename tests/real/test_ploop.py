@@ -12,8 +12,8 @@ from millpond.model.server import Flavor
 from millpond.model.sizes import GiB, MiB
 from millpond.records.journal import Moment
 from millpond.servers import grow
+from millpond.servers.create import ServerRequest
 from millpond.servers.create import create as create_server
-from millpond.servers.request import ServerRequest
 from tests.real.test_disks import blkid, disk
 from tests.real.test_kill import killed, listed, moments
 from tests.support.image_files import virtual_size

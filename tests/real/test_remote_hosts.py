@@ -16,8 +16,8 @@ from millpond.model.server import Flavor
 from millpond.model.sizes import MiB
 from millpond.model.volume import VolumeSpec
 from millpond.records.journal import Moment
+from millpond.servers.create import ServerRequest
 from millpond.servers.create import create as create_server
-from millpond.servers.request import ServerRequest
 from millpond.system.libvirtd import Libvirtd
 from millpond.templates.remote import RemoteTemplates
 from tests.contract.template_store import TemplateStoreContract

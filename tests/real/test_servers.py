@@ -13,7 +13,7 @@ import pytest
 from lxml import etree
 
 from millpond.model.operation import Operation
-from millpond.servers.owner import adopt
+from millpond.servers.recover import rebuild_records
 from tests.support.millpond import COMMAND, converted
 from tests.support.pace import floor, timed
 
@@ -181,7 +181,7 @@ def test_the_record_has_a_copy_in_the_domain_and_survives_its_loss(millpond, qco
     _, message = millpond.fails("server", "create", "other", "--image", qcow2)
     assert "another Millpond state directory" in message
     assert "doctor --adopt" in message
-    adopt(millpond.host())
+    rebuild_records(millpond.host())
     assert millpond.server("web") == before
     create(millpond, "other", qcow2, "--no-start")
 

@@ -16,7 +16,7 @@ from millpond.model.template import Prepared
 from millpond.system import mkfs
 from millpond.templates.downloading import DownloadingTemplateImagehandler
 from millpond.templates.handler import HandlerContext
-from millpond.templates.local import LocalTemplates
+from millpond.templates.store import LocalTemplates
 from tests.support.millpond import converted
 
 

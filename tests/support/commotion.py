@@ -26,7 +26,7 @@ from millpond.model.image import Image
 from millpond.model.server import Flavor, Server
 from millpond.model.sizes import MiB
 from millpond.servers import create, delete
-from millpond.servers.request import ServerRequest
+from millpond.servers.create import ServerRequest
 from millpond.servers.snapshot import SnapshotRequest, snapshot
 
 _MOST_SERVERS = 2

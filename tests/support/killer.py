@@ -20,8 +20,8 @@ from millpond.model.server import Flavor
 from millpond.model.sizes import MiB
 from millpond.records.journal import Moment, Watch
 from millpond.servers import across_hosts, data_disks, delete, power, snapshot
+from millpond.servers.create import ServerRequest
 from millpond.servers.grow import grow as grow_disk
-from millpond.servers.request import ServerRequest
 from tests.support import forked
 from tests.support.millpond import Millpond, without_files
 

@@ -26,7 +26,7 @@ from millpond.model.server import Server, VirtType
 from millpond.model.sizes import MiB
 from millpond.model.template import Prepared, Template
 from millpond.model.volume import Volume, VolumeSpec
-from millpond.records.files import FileRecords
+from millpond.records.records import FileRecords
 from millpond.system.locks import Locks
 from millpond.xml.domain import BackingStoreXml, DiskXml, DomainXml, RecordXml, SourceXml
 from tests.support.few_disks import disks_of

@@ -11,7 +11,7 @@ from millpond.model.names import ServerId
 from millpond.model.server import Flavor
 from millpond.model.sizes import MiB
 from millpond.servers import create
-from millpond.servers.request import ServerRequest
+from millpond.servers.create import ServerRequest
 from tests.support.millpond import Millpond
 
 

@@ -8,7 +8,7 @@ from millpond.model.formats import Backend, ImageFormat
 from millpond.model.server import Flavor
 from millpond.model.sizes import MiB
 from millpond.servers import create, delete
-from millpond.servers.request import ServerRequest
+from millpond.servers.create import ServerRequest
 from tests.support.guests import MicroGuest
 from tests.support.image_files import iso_file, qemu_img
 from tests.support.millpond import Millpond

@@ -3,7 +3,7 @@
 from millpond.errors import StateNotWritable
 from millpond.hosts.host import Host
 from millpond.model.server import Server
-from millpond.records.files import FileRecords
+from millpond.records.records import FileRecords
 from tests.support.host_with import host_with
 from tests.support.millpond import Millpond
 

@@ -14,8 +14,7 @@ from millpond.model.formats import DiskFormat
 from millpond.records.journal import Moment
 from millpond.templates.cache_manager import Uses
 from millpond.templates.leases import UsageLeases
-from millpond.templates.local import LocalTemplates
-from millpond.templates.store import TemplateStore
+from millpond.templates.store import LocalTemplates, TemplateStore
 from millpond.templates.verdicts import Rules
 from tests.support.image_files import raw_file
 from tests.support.preparing import DirectoryPool, handler, killed_at

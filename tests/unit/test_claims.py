@@ -9,7 +9,7 @@ from millpond.doctor import placement
 from millpond.errors import Busy, NoRoom
 from millpond.model.server import Flavor
 from millpond.model.sizes import GiB
-from millpond.records.files import FileRecords
+from millpond.records.records import FileRecords
 from millpond.scheduling.claims import follow_providers
 from millpond.scheduling.providers import HostProviders, allocations_for
 from millpond.system.locks import Locks

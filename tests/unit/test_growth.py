@@ -19,8 +19,8 @@ from millpond.model.operation import Way
 from millpond.model.server import Disk
 from millpond.model.sizes import GiB, MiB
 from millpond.model.volume import Volume, VolumeSpec
-from millpond.records.files import FileRecords
 from millpond.records.journal import unwatched
+from millpond.records.records import FileRecords
 from millpond.scheduling.claims import Unclaimed
 from millpond.servers import grow
 from millpond.servers.recover import recover

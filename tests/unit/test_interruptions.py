@@ -18,10 +18,10 @@ from millpond.model.sizes import MiB
 from millpond.records import codec, journal
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import data_disks, delete, power, steps
+from millpond.servers.create import ServerRequest
 from millpond.servers.create import create as create_server
 from millpond.servers.grow import grow as grow_disk
 from millpond.servers.recover import VERBS, recover
-from millpond.servers.request import ServerRequest
 from millpond.servers.snapshot import snapshotting
 from millpond.servers.snapshot_strategies import plan_snapshot
 from tests.support.memory_host import CONTENT, IMAGE, NONE, Fault, Killed, World

@@ -24,7 +24,7 @@ from millpond.templates.handler import LinkPreview
 from millpond.templates.links.connections import Ways, connected, is_for_the_host
 from millpond.templates.links.linking import VolumeLinkingTemplateImagehandler
 from millpond.templates.links.targets import LinkTargets
-from millpond.templates.local import LocalTemplates
+from millpond.templates.store import LocalTemplates
 from tests.support.cinder_pages import LOCATION, saying
 from tests.support.glance_pages import ID
 from tests.support.keystone_pages import AUTH, PROJECT, offer_keystone

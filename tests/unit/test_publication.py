@@ -14,10 +14,9 @@ from millpond.model.names import template_name
 from millpond.model.template import Prepared
 from millpond.model.volume import Volume, VolumeSpec
 from millpond.records.journal import Moment, unwatched
-from millpond.templates.local import LocalTemplates
 from millpond.templates.publication import Publication
 from millpond.templates.remote import RemoteTemplates
-from millpond.templates.store import TemplateStore
+from millpond.templates.store import LocalTemplates, TemplateStore
 from tests.support.image_files import raw_file
 from tests.support.preparing import DirectoryPool, handler, killed_at, unused
 

@@ -18,7 +18,7 @@ from millpond.model.cloud import CloudAccess, SignaturePolicy
 from millpond.model.formats import DiskFormat
 from millpond.model.names import ImageId, template_name
 from millpond.model.transfer import Patience
-from millpond.templates.local import LocalTemplates
+from millpond.templates.store import LocalTemplates
 from tests.support import certificate_shelf
 from tests.support.glance_pages import (
     FILE,

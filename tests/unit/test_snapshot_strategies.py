@@ -17,8 +17,7 @@ from millpond.model.formats import Backend
 from millpond.model.layer import VolumeSource
 from millpond.model.operation import NativeSnapshotDetails, OverlayDetails
 from millpond.records import journal
-from millpond.records.files import FileRecords
-from millpond.records.records import ServerJournal
+from millpond.records.records import FileRecords, ServerJournal
 from millpond.servers import snapshot_strategies
 from millpond.servers.snapshot import snapshotting
 from millpond.system.locks import Locks

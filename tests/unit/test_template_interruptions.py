@@ -18,7 +18,7 @@ from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import template_name
 from millpond.model.template import Template
-from millpond.templates.local import LocalTemplates
+from millpond.templates.store import LocalTemplates
 from tests.support.image_files import raw_file
 from tests.support.memory_host import NONE, Fault, Moments
 from tests.support.preparing import DirectoryPool, handler

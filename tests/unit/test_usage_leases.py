@@ -14,7 +14,7 @@ from millpond.model.sizes import MiB
 from millpond.model.template import Prepared, Template
 from millpond.system.files import own_space
 from millpond.templates.leases import UsageLeases
-from millpond.templates.local import LocalTemplates
+from millpond.templates.store import LocalTemplates
 
 MONTH = timedelta(days=30)
 

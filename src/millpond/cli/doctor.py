@@ -14,7 +14,7 @@ from millpond.doctor.examination import examine, examine_placement
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
 from millpond.libvirt.virtualization import KVM
-from millpond.servers import owner
+from millpond.servers import recover
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -52,7 +52,7 @@ def doctor(
 
 def _adopt(files: tuple[Path, ...], hosts: list[str] | None, json: bool) -> None:
     chosen = Deployment.load(files).chosen(hosts)
-    adopted = [server for host in chosen for server in owner.adopt(host)]
+    adopted = [server for host in chosen for server in recover.rebuild_records(host)]
     if json:
         print(as_json(adopted))
     elif adopted:

@@ -16,7 +16,7 @@ from millpond.images.source import find_boot_images
 from millpond.model.image import Image
 from millpond.model.sizes import format_size
 from millpond.servers import across_hosts
-from millpond.servers.request import ServerRequest
+from millpond.servers.create import ServerRequest
 
 
 def command(

@@ -18,7 +18,7 @@ from millpond.hosts.deployment import Deployment
 from millpond.model.server import Firmware, Flavor, Network, NetworkKind
 from millpond.model.sizes import parse_size
 from millpond.servers import across_hosts
-from millpond.servers.request import GuestConfiguration, ServerRequest, planned
+from millpond.servers.create import GuestConfiguration, ServerRequest, planned
 
 _NETWORK = re.compile(r"[\w.+-]+")
 _USER_DATA_LIMIT = 64 * 1024  # Nova's limit before encoding; a larger one belongs on a web server

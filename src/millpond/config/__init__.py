@@ -1,10 +1,9 @@
 """From nova.conf's options to frozen settings; the only reader of oslo.config."""
 
 from millpond.config.checking import load, own_settings, settings_from, unread
-from millpond.config.files import DEFAULT_FILE, files_of, read
 from millpond.config.listing import ShownOption, sample, shown
 from millpond.config.options import list_opts, register, widen
-from millpond.config.reader import HANDLERS
+from millpond.config.reader import DEFAULT_FILE, HANDLERS, files_of, read
 from millpond.config.settings import (
     LOCAL,
     ComputeSettings,

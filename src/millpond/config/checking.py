@@ -1,30 +1,38 @@
 """From options to settings: every value is parsed, and everything that is wrong said at once."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 
 from oslo_config import cfg
 
-from millpond.config import clouds
-from millpond.config.files import DEFAULT_FILE, files_of, read, same_section, sections_of
+from millpond.config.cloud_options import CINDER, CLOUD_AUTH, GLANCE, HTTP, PLACEMENT
 from millpond.config.hosts import hosts, only_host
 from millpond.config.options import (
-    CINDER,
     DEFAULT,
     FILTER_SCHEDULER,
     FLAVOR_PREFIX,
-    HTTP,
     IMAGE_CACHE,
     LIBVIRT,
     NAMED_SECTIONS,
     OPTIONS,
-    PLACEMENT,
     SCHEDULER,
     register,
     register_named,
 )
-from millpond.config.reader import Reader, parse_extra_specs, parse_handler, parse_text
+from millpond.config.reader import (
+    DEFAULT_FILE,
+    Reader,
+    files_of,
+    parse_extra_specs,
+    parse_handler,
+    parse_text,
+    read,
+    same_section,
+    sections_of,
+)
 from millpond.config.settings import (
     HostSettings,
     ImageCacheSettings,
@@ -33,10 +41,11 @@ from millpond.config.settings import (
     Settings,
 )
 from millpond.errors import BadInput, BadOption
-from millpond.model.cloud import CloudAccess
+from millpond.model.cloud import CloudAccess, SignaturePolicy
 from millpond.model.names import checked_name
 from millpond.model.server import SMALL, Flavor
 from millpond.model.sizes import parse_size
+from millpond.model.transfer import Patience
 from millpond.scheduling.weigh import Multipliers
 
 _NEAR = 0.9
@@ -130,7 +139,7 @@ def own_settings(conf: cfg.ConfigOpts) -> Settings:
     """The settings of a program of ours: its files are searched for typing errors too."""
     reader = Reader(conf)
     reader.problems.extend(mistyped(conf))
-    settings = _settings(reader, hosts(reader), clouds.placement(reader))
+    settings = _settings(reader, hosts(reader), _placement(reader))
     if not all(each.libvirt.use_storage_pools for each in settings.hosts.values()):
         reader.complain(
             LIBVIRT,
@@ -138,7 +147,7 @@ def own_settings(conf: cfg.ConfigOpts) -> Settings:
             "by itself Millpond makes no disks outside of storage pools",
             "leave it out; only under Nova can it be off",
         )
-    clouds.check_signatures(reader, settings)
+    _check_signatures(reader, settings)
     reader.raise_problems()
     return settings
 
@@ -156,7 +165,7 @@ def settings_from(conf: cfg.ConfigOpts) -> Settings:
 def _settings(
     reader: Reader, hosts: Mapping[str, HostSettings], placement: CloudAccess | None
 ) -> Settings:
-    glance = clouds.glance(reader)
+    glance = _glance(reader)
     return Settings(
         state_path=reader.path(DEFAULT, "state_path"),
         instances_path=reader.path(DEFAULT, "instances_path"),
@@ -166,15 +175,15 @@ def _settings(
         hosts=hosts,
         image_cache=_image_cache(reader),
         scheduler=_scheduler(reader),
-        http=clouds.patience(reader, HTTP, "retries"),
+        http=_patience(reader, HTTP, "retries"),
         image_source=reader.take(
             DEFAULT, "image_source", ImageSourceOption, ImageSourceOption.CATALOGUE
         ),
         glance=glance,
-        cinder=clouds.cinder(reader, glance),
+        cinder=_cinder(reader, glance),
         image_volume_project_id=reader.take(CINDER, "image_volume_project_id", parse_text, ""),
         placement=placement,
-        signatures=clouds.signatures(reader),
+        signatures=_signatures(reader),
         flavors=_flavors(reader),
     )
 
@@ -246,3 +255,98 @@ def _flavor_name(reader: Reader, group: str) -> str:
     except BadInput as error:
         reader.problems.append(BadOption(f"[{group}]", str(error), error.advice))
         return name
+
+
+@dataclass(frozen=True, slots=True)
+class _CloudNames:
+    """Nova has another name for the same in each group."""
+
+    url: str
+    region: str
+    retries: str
+    service: str
+
+
+def _glance(reader: Reader) -> CloudAccess:
+    return _cloud(
+        reader, GLANCE, _CloudNames("endpoint_override", "region_name", "num_retries", "Glance")
+    )
+
+
+def _cinder(reader: Reader, glances: CloudAccess) -> CloudAccess:
+    """Where nothing is said of it, in the cloud that has Glance."""
+    names = _CloudNames("endpoint_template", "os_region_name", "http_retries", "Cinder")
+    access = _cloud(reader, CINDER, names)
+    if access.cloud or access.auth_type:
+        return access
+    return replace(
+        glances,
+        endpoint_override=access.endpoint_override,
+        region_name=access.region_name or glances.region_name,
+        cafile=access.cafile or glances.cafile,
+        insecure=access.insecure or glances.insecure,
+        patience=access.patience,
+    )
+
+
+def _placement(reader: Reader) -> CloudAccess | None:
+    """None where it is not said where one is: it is embedded then."""
+    names = _CloudNames("endpoint_override", "region_name", "connect_retries", "Placement")
+    access = _cloud(reader, PLACEMENT, names)
+    return access if access.cloud or access.is_stated else None
+
+
+def _cloud(reader: Reader, group: str, names: _CloudNames) -> CloudAccess:
+    def text(name: str) -> str:
+        return reader.take(group, name, parse_text, "")
+
+    access = CloudAccess(
+        cloud=text("cloud"),
+        auth_type=text("auth_type"),
+        auth={name: value for name in CLOUD_AUTH if (value := text(name))},
+        endpoint_override=text(names.url),
+        region_name=text(names.region),
+        cafile=text("cafile"),
+        insecure=reader.take(group, "insecure", bool, False),
+        patience=_patience(reader, group, names.retries),
+    )
+    if access.cloud and (access.auth_type or access.endpoint_override):
+        reason = f"auth_type and {names.url} say where {names.service} is, too"
+        reader.complain(group, "cloud", reason, "set either cloud or these")
+    return access
+
+
+def _patience(reader: Reader, group: str, retries: str) -> Patience:
+    return Patience(
+        connect_seconds=reader.take(HTTP, "connect_timeout", int, 1),
+        read_seconds=reader.take(HTTP, "read_timeout", int, 1),
+        retries=reader.take(group, retries, int, 0),
+    )
+
+
+def _signatures(reader: Reader) -> SignaturePolicy | None:
+    """As Nova reads them: ids count where they are asked for, and then they are enough."""
+    validates = reader.take(GLANCE, "enable_certificate_validation", bool, False)
+    ids = reader.take(GLANCE, "default_trusted_certificate_ids", tuple, ())
+    verifies = reader.take(GLANCE, "verify_glance_signatures", bool, False)
+    if not verifies and not (validates and ids):
+        return None
+    return SignaturePolicy(
+        trusted=ids if validates else (),
+        key_manager=reader.conf,
+        seconds=reader.take(HTTP, "read_timeout", int, 1),
+    )
+
+
+def _check_signatures(reader: Reader, settings: Settings) -> None:
+    if settings.signatures is None or settings.image_source is not ImageSourceOption.GLANCE:
+        return
+    if not all(find_spec(each) for each in ("castellan", "cursive")):
+        reason = "what verifies signatures is not installed"
+        advised = "pip install 'millpond[signatures]'"
+        reader.complain(GLANCE, "verify_glance_signatures", reason, advised)
+    validates = reader.take(GLANCE, "enable_certificate_validation", bool, False)
+    if validates and not settings.signatures.trusted:
+        reason = "enable_certificate_validation is on, and no certificate is trusted"
+        advised = "name some, or leave enable_certificate_validation out"
+        reader.complain(GLANCE, "default_trusted_certificate_ids", reason, advised)

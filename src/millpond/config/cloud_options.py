@@ -2,7 +2,12 @@
 
 from oslo_config import cfg
 
-HTTP_OPTIONS = (
+HTTP = "http"
+GLANCE = "glance"
+CINDER = "cinder"
+PLACEMENT = "placement"
+
+_HTTP_OPTIONS = (
     cfg.IntOpt(
         "connect_timeout",
         default=10,
@@ -63,7 +68,7 @@ def _cloud_options(service: str, others: str = "") -> tuple[cfg.Opt, ...]:
     )
 
 
-GLANCE_OPTIONS = (
+_GLANCE_OPTIONS = (
     *_cloud_options(
         "Glance",
         "Without it, without auth_type and without endpoint_override the environment rules "
@@ -100,7 +105,7 @@ GLANCE_OPTIONS = (
     ),
 )
 
-CINDER_OPTIONS = (
+_CINDER_OPTIONS = (
     *_cloud_options("Cinder", "Without it and without auth_type, [glance] says who asks."),
     cfg.StrOpt(
         "endpoint_template",
@@ -122,7 +127,7 @@ CINDER_OPTIONS = (
     ),
 )
 
-PLACEMENT_OPTIONS = (
+_PLACEMENT_OPTIONS = (
     *_cloud_options(
         "Placement", "Without it and without auth_type, Placement is a part of this program."
     ),
@@ -139,3 +144,10 @@ PLACEMENT_OPTIONS = (
         help="How often a question to Placement that was not answered is asked again.",
     ),
 )
+
+CLOUD_OPTIONS = {
+    HTTP: _HTTP_OPTIONS,
+    GLANCE: _GLANCE_OPTIONS,
+    CINDER: _CINDER_OPTIONS,
+    PLACEMENT: _PLACEMENT_OPTIONS,
+}

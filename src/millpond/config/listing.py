@@ -6,7 +6,6 @@ from textwrap import wrap
 
 from oslo_config import cfg
 
-from millpond.config.files import origin
 from millpond.config.options import (
     DEFAULT,
     HOST_PREFIX,
@@ -15,7 +14,7 @@ from millpond.config.options import (
     all_options,
     register_named,
 )
-from millpond.config.reader import handler_names
+from millpond.config.reader import handler_names, origin
 
 MASK = "****"
 _WIDTH = 90

@@ -5,22 +5,13 @@ from contextlib import suppress
 
 from oslo_config import cfg
 
-from millpond.config.cloud_options import (
-    CINDER_OPTIONS,
-    GLANCE_OPTIONS,
-    HTTP_OPTIONS,
-    PLACEMENT_OPTIONS,
-)
+from millpond.config.cloud_options import CLOUD_OPTIONS
 
 DEFAULT = "DEFAULT"
 LIBVIRT = "libvirt"
 IMAGE_CACHE = "image_cache"
 SCHEDULER = "scheduler"
 COMPUTE = "compute"
-HTTP = "http"
-GLANCE = "glance"
-CINDER = "cinder"
-PLACEMENT = "placement"
 FILTER_SCHEDULER = "filter_scheduler"
 FLAVOR_PREFIX = "flavor:"
 HOST_PREFIX = "host:"
@@ -349,10 +340,7 @@ OPTIONS: Mapping[str, Sequence[cfg.Opt]] = {
     SCHEDULER: _SCHEDULER_OPTIONS,
     FILTER_SCHEDULER: _FILTER_SCHEDULER_OPTIONS,
     COMPUTE: _COMPUTE_OPTIONS,
-    HTTP: HTTP_OPTIONS,
-    GLANCE: GLANCE_OPTIONS,
-    CINDER: CINDER_OPTIONS,
-    PLACEMENT: PLACEMENT_OPTIONS,
+    **CLOUD_OPTIONS,
 }
 
 NAMED_SECTIONS: Mapping[str, Sequence[cfg.Opt]] = {

@@ -83,7 +83,7 @@ class ImageBackend(Protocol):
         itself tells what the disk held when it was frozen, and callers freeze it first."""
         ...
 
-    def extracts_beside(self, disk: Disk) -> bool:
+    def needs_temporary_volume(self, disk: Disk) -> bool:
         """Whether, while it is extracted, something lies beside it that tidy() removes."""
         ...
 

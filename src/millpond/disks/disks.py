@@ -123,9 +123,9 @@ class Disks:
         """Nobody writes to it. One with a freezer is frozen, and read as it was then."""
         self._serving(disk).extract(disk, image, progress)
 
-    def extracts_beside(self, disk: Disk) -> bool:
+    def needs_temporary_volume(self, disk: Disk) -> bool:
         """Whether, while it is extracted, something lies beside it that tidy() removes."""
-        return self._serving(disk).extracts_beside(disk)
+        return self._serving(disk).needs_temporary_volume(disk)
 
     def tidy(self, disk: Disk) -> None:
         """Remove what an extraction that was interrupted left beside it."""

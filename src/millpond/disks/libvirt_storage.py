@@ -7,16 +7,16 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from millpond.disks import extraction, own_format
+from millpond.disks import own_format
 from millpond.disks.backend import DiskRequest, ImageFile, PoolsOf
 from millpond.disks.growth import GROWTHS, Growth
 from millpond.errors import DiskTooSmall, NeedsHostFiles, VolumeNotFound
 from millpond.images.formats import written
 from millpond.libvirt import locality
-from millpond.libvirt.pool import Pool
+from millpond.libvirt.pool import Pool, download
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import Chain, FileSource, Layer, VolumeSource
-from millpond.model.names import volume_name
+from millpond.model.names import extracted_name, volume_name
 from millpond.model.operation import Way
 from millpond.model.server import Disk, TemplateRef
 from millpond.model.sizes import enough_for, format_size
@@ -120,15 +120,15 @@ class LibvirtStorage:
             reason = "libvirt does not know what its template is linked to"
             raise NeedsHostFiles(f"a snapshot of {disk.role}", reason, path)
         try:
-            extraction.extract(pool, disk, image, progress)
+            _download_image(pool, disk, image, progress)
         finally:
-            extraction.tidy(pool, disk)
+            _remove_whole_image(pool, disk)
 
-    def extracts_beside(self, disk: Disk) -> bool:
-        return extraction.is_beside(disk) and not self._is_local(disk)
+    def needs_temporary_volume(self, disk: Disk) -> bool:
+        return _needs_whole_image(disk) and not self._is_local(disk)
 
     def tidy(self, disk: Disk) -> None:
-        extraction.tidy(self._pools.named(disk.pool), disk)
+        _remove_whole_image(self._pools.named(disk.pool), disk)
 
     def merge(self, disk: Disk, above: Layer) -> None:
         volume = self._pools.named(disk.pool).get(disk.volume)
@@ -147,7 +147,7 @@ class LibvirtStorage:
         pool = self._pools.named(disk.pool)
         if way := _way_by_copy(disk, pool):
             self.growth(disk, way).abandon()
-        extraction.tidy(pool, disk)
+        _remove_whole_image(pool, disk)
         with suppress(VolumeNotFound):
             pool.delete(disk.volume)
 
@@ -296,3 +296,48 @@ def _fill(volume: Volume, base: Volume) -> str:
         how = files.copy_into(source.fileno(), target.fileno())
         files.sync(target.fileno())
         return how
+
+
+def _needs_whole_image(disk: Disk) -> bool:
+    """A raw disk is its own image, and is fetched byte by byte: whatever a guest wrote to its
+    beginning, nobody follows it. Any other is made one image first, on its host."""
+    return disk.format is not DiskFormat.RAW
+
+
+def _download_image(pool: Pool, disk: Disk, image: ImageFile, progress: Progress = silent) -> None:
+    """Half of the way, if what is fetched is converted here."""
+    volume = _make_whole_image(pool, disk) if _needs_whole_image(disk) else pool.get(disk.volume)
+    if disk.format is image.format and not image.compress:
+        told = files.scaled(progress, volume.length, disk.size)
+        download(pool, volume.name, image.path, told)
+        return
+    half = disk.size // 2
+    fetched = image.path.with_name(f"{image.path.name}.volume")
+    files.remove(fetched)
+    try:
+        download(pool, volume.name, fetched, files.scaled(progress, volume.length, half))
+        layer = Layer(source=FileSource(path=str(fetched)), format=disk.format)
+        rest = Told(progress=progress, total=disk.size - half)
+        qemu_img.extract([layer], image.path, image.format, compress=image.compress, told=rest)
+    finally:
+        files.remove(fetched)
+
+
+def _remove_whole_image(pool: Pool, disk: Disk) -> None:
+    if _needs_whole_image(disk):
+        with suppress(VolumeNotFound):
+            pool.delete(extracted_name(disk.volume))
+
+
+def _make_whole_image(pool: Pool, disk: Disk) -> Volume:
+    """All its layers in one volume, by createXMLFrom (B18). The header that libvirt follows is
+    one that QEMU wrote, and not the guest."""
+    _remove_whole_image(pool, disk)
+    volume = pool.get(disk.volume)
+    if not (disk.format.libvirt_makes and volume.is_seen_as(disk.format)):
+        reason = f"libvirt makes no image of a {volume.reported_format} volume"
+        raise NeedsHostFiles(f"a snapshot of {disk.role}", reason, volume.path)
+    spec = VolumeSpec(
+        name=extracted_name(disk.volume), format=disk.format, capacity=volume.capacity
+    )
+    return pool.create_from(spec, volume)

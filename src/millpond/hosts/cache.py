@@ -40,11 +40,10 @@ from millpond.templates.handler import (
     find_handler,
 )
 from millpond.templates.leases import UsageLeases
-from millpond.templates.local import LocalTemplates
 from millpond.templates.publication import Publication
 from millpond.templates.remote import RemoteTemplates, claim
 from millpond.templates.scrub import Scrub
-from millpond.templates.store import TemplateStore
+from millpond.templates.store import LocalTemplates, TemplateStore
 from millpond.templates.uses import TemplateUses
 from millpond.templates.verdicts import Rules, Verdict
 

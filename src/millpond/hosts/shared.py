@@ -12,8 +12,7 @@ from millpond.images.source import Library, SignatureCheck, TakesUploads
 from millpond.model.image import Image
 from millpond.model.names import ServerId
 from millpond.model.server import Server
-from millpond.records.files import FileRecords
-from millpond.records.records import Records, RecordsOfHosts
+from millpond.records.records import FileRecords, Records, RecordsOfHosts
 from millpond.system.locks import Locks
 
 

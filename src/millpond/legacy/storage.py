@@ -66,7 +66,7 @@ class LegacyStorage:
         chain, told = self.chain(disk), Told(progress=progress, total=disk.size)
         qemu_img.extract(chain, image.path, image.format, compress=image.compress, told=told)
 
-    def extracts_beside(self, _disk: Disk) -> bool:
+    def needs_temporary_volume(self, _disk: Disk) -> bool:
         return False
 
     def tidy(self, _disk: Disk) -> None:

@@ -3,6 +3,8 @@
 The journal's details have a type per verb in memory; a server's record keeps them as strings by
 key, as every version has written them."""
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -146,3 +148,26 @@ def _decode_overlay(entries: Mapping[str, str]) -> VolumeSource | None:
 
 def _flag(name: str, value: bool) -> dict[str, str]:
     return {name: _YES} if value else {}
+
+
+def seal(content: bytes) -> bytes:
+    """With its length and digest, so that one that is cut off or was changed is known."""
+    head = {"length": len(content), "sha256": _digest(content)}
+    return json.dumps(head).encode() + b"\n" + content
+
+
+def unseal(sealed: bytes, path: Path) -> bytes:
+    """Raises DamagedRecord."""
+    head, _, content = sealed.partition(b"\n")
+    try:
+        stated = json.loads(head)
+        intact = (stated["length"], stated["sha256"]) == (len(content), _digest(content))
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedRecord(path, "its first line is damaged") from error
+    if not intact:
+        raise DamagedRecord(path, "its content is not what it was when it was written")
+    return content
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -13,7 +13,7 @@ from millpond.scheduling.scheduler import HostPlan, Plan
 from millpond.servers import create as creation
 from millpond.servers import delete as deletion
 from millpond.servers import steps
-from millpond.servers.request import ServerRequest, planned, scheduling_request
+from millpond.servers.create import ServerRequest, planned, scheduling_request
 from millpond.system.files import Progress, silent
 
 _DOING = {"create": "creating", "delete": "deleting", "start": "starting", "reboot": "rebooting"}

@@ -13,7 +13,7 @@ from millpond.legacy.nova_domain import NovaDomainXml, objections, server_of
 from millpond.model.names import ServerId, checked_name
 from millpond.model.server import Server
 from millpond.servers import steps
-from millpond.servers.owner import refuse_foreign_servers
+from millpond.servers.steps import refuse_foreign_servers
 
 LOG = logging.getLogger(__name__)
 

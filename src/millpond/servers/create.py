@@ -1,24 +1,254 @@
 """Create a server: claim, template, disks, domain, start; a failure leaves nothing behind."""
 
+import io
+import json
 import logging
-from collections.abc import Iterator
+import re
+import uuid
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 
+import pycdlib
+
+from millpond.disks.backend import DiskRequest
+from millpond.disks.disks import root_size
+from millpond.errors import BadOption
 from millpond.hosts.host import Host
+from millpond.images.source import BootImages, find_boot_images
 from millpond.libvirt.domains import ON
-from millpond.model.server import Content, Server
+from millpond.model.image import Image
+from millpond.model.names import ImageId, ServerId, checked_name
+from millpond.model.server import (
+    TARGET_PREFIXES,
+    Content,
+    DirectBoot,
+    Disk,
+    Firmware,
+    Flavor,
+    Hardware,
+    ImageRef,
+    Network,
+    Server,
+)
 from millpond.model.template import Template
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step, nothing
 from millpond.records.records import ServerJournal, without_operation
+from millpond.scheduling.query import SchedulingRequest
 from millpond.servers import steps
-from millpond.servers.owner import refuse_foreign_servers
-from millpond.servers.request import ServerRequest, planned
+from millpond.servers.steps import refuse_foreign_servers
 from millpond.system.files import Progress, silent
 
 LOG = logging.getLogger(__name__)
+
+_MOST_DISKS = 26
+"""Letters for targets; no bus that we offer has more than libvirt numbers by letters."""
+_WORD = re.compile(r"[\w.+-]+")
+_LONGEST_COMMAND_LINE = 2047  # COMMAND_LINE_SIZE in Linux, less the NUL at its end
+_VIF_MODELS = ("virtio", "e1000", "e1000e", "rtl8139", "ne2k_pci", "pcnet", "vmxnet3")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerRequest:
+    name: str
+    image: Image
+    flavor: Flavor
+    networks: tuple[Network, ...] = ()
+    firmware: Firmware | None = None
+    """None: as the image's properties say, else BIOS."""
+    config_drive: bytes = b""
+    """An ISO image for the guest's first boot (servers/create.py)."""
+
+
+def scheduling_request(request: ServerRequest, host: str = "") -> SchedulingRequest:
+    """What it asks of a host, or of the named one."""
+    flavor = request.flavor
+    return SchedulingRequest(
+        server=request.name,
+        image_format=request.image.format,
+        vcpus=flavor.vcpus,
+        memory=flavor.memory,
+        root=root_size(request.image, flavor.disk),
+        blank=flavor.ephemeral + flavor.swap,
+        image_properties=request.image.properties,
+        extra_specs=flavor.extra_specs,
+        host=host,
+    )
+
+
+def planned(host: Host, request: ServerRequest) -> Server:
+    """The whole record of the new server. Raises what makes it impossible; changes nothing."""
+    name = checked_name("a server", request.name)
+    id = ServerId(str(uuid.uuid4()))
+    image = request.image
+    hardware = _hardware(host, request)
+    boot = find_boot_images(
+        image.format, image.properties, lambda each: host.images.describe(ImageId(each))
+    )
+    disks = _plan_disks(host, hardware.disk_bus, _disk_requests(id, request, boot))
+    return Server(
+        id=id,
+        name=name,
+        host=host.name,
+        image=ImageRef.of(image),
+        flavor=request.flavor,
+        hardware=hardware,
+        networks=request.networks,
+        disks=disks,
+        boot=_direct_boot(boot, image, disks[0]) if boot else None,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _disk_requests(
+    server: ServerId, request: ServerRequest, boot: BootImages | None
+) -> Iterator[DiskRequest]:
+    """All disks that a server is made with, in the order in which its guest finds them."""
+    disk, flavor = partial(DiskRequest, server=server), request.flavor
+    yield disk(role="disk", size=flavor.disk, image=request.image)
+    if flavor.ephemeral:
+        yield disk(role="disk.eph0", content=Content.EPHEMERAL, size=flavor.ephemeral)
+    if flavor.swap:
+        yield disk(role="disk.swap", content=Content.SWAP, size=flavor.swap)
+    if drive := request.config_drive:
+        yield disk(role="disk.config", content=Content.CONFIG, size=len(drive))
+    for content, image in boot.files.items() if boot else ():
+        yield disk(role=content.value, content=content, image=image)
+
+
+def _plan_disks(host: Host, bus: str, requests: Iterator[DiskRequest]) -> tuple[Disk, ...]:
+    disks: list[Disk] = []
+    for each in requests:
+        taken = {disk.target for disk in disks}
+        target = free_target(bus, taken) if each.content.is_seen_by_the_guest else ""
+        disks.append(host.disks.plan(replace(each, target=target)))
+    return tuple(disks)
+
+
+def free_target(bus: str, taken: Collection[str]) -> str:
+    """The first name that no disk has."""
+    names = (f"{TARGET_PREFIXES[bus]}{chr(ord('a') + number)}" for number in range(_MOST_DISKS))
+    found = next((name for name in names if name not in taken), None)
+    if found is None:
+        reason = f"a server can have {_MOST_DISKS} at the most"
+        raise BadOption("disks", reason, "remove one first")
+    return found
+
+
+def _hardware(host: Host, request: ServerRequest) -> Hardware:
+    properties = request.image.properties
+    firmware = request.firmware or _one_of(properties, "hw_firmware_type", tuple(Firmware), "bios")
+    virt_type = host.choose_virt_type()
+    machine = _word(properties, "hw_machine_type") or _machine_for(Firmware(firmware))
+    return Hardware(
+        virt_type=virt_type,
+        firmware=Firmware(firmware),
+        machine=host.domains.full_name_of_machine(virt_type, machine),
+        disk_bus=_one_of(properties, "hw_disk_bus", TARGET_PREFIXES, "virtio"),
+        vif_model=_one_of(properties, "hw_vif_model", _VIF_MODELS, "virtio"),
+    )
+
+
+def _direct_boot(found: BootImages, image: Image, root: Disk) -> DirectBoot:
+    return DirectBoot(
+        kernel=ImageRef.of(found.kernel),
+        ramdisk=ImageRef.of(found.ramdisk) if found.ramdisk else None,
+        command_line=_command_line(image.properties, root),
+    )
+
+
+def _command_line(properties: Mapping[str, str], root: Disk) -> str:
+    name = "os_command_line"
+    line = properties.get(name) or f"root=/dev/{root.target} console=ttyS0"
+    if not line.isprintable() or len(line.encode()) > _LONGEST_COMMAND_LINE:
+        reason = f"{line[:40]!r} cannot be the command line of a kernel"
+        advised = f"write one line of {_LONGEST_COMMAND_LINE} bytes at the most"
+        raise BadOption(f"image property {name}", reason, advised)
+    return line
+
+
+def _word(properties: Mapping[str, str], name: str) -> str:
+    value = properties.get(name, "")
+    if value and not _WORD.fullmatch(value):
+        reason = f"{value!r} is not a word"
+        raise BadOption(f"image property {name}", reason, "write it as libvirt does")
+    return value
+
+
+def _machine_for(firmware: Firmware) -> str:
+    """Only q35 has what UEFI guests expect; else libvirt's own choice."""
+    return "q35" if firmware is Firmware.UEFI else ""
+
+
+def _one_of(
+    properties: Mapping[str, str],
+    name: str,
+    allowed: Collection[str],
+    usual: str,
+) -> str:
+    value = properties.get(name, usual).strip().lower()
+    if value not in allowed:
+        raise BadOption(
+            f"image property {name}", f"{value!r} is not known", f"allowed: {', '.join(allowed)}"
+        )
+    return value
+
+
+_LABEL = "config-2"  # cloud-init looks for a file system of this label
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestConfiguration:
+    hostname: str
+    keys: tuple[str, ...] = ()
+    user_data: bytes = b""
+
+    @property
+    def says_something(self) -> bool:
+        return bool(self.keys or self.user_data)
+
+    def iso(self) -> bytes:
+        """An ISO 9660 image with Rock Ridge and Joliet names."""
+        disc = pycdlib.PyCdlib()
+        disc.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=_LABEL)
+        for parent in ("openstack", "openstack/latest"):
+            _add_directory(disc, parent)
+        for name, content in self._files().items():
+            _add_file(disc, f"openstack/latest/{name}", content)
+        target = io.BytesIO()
+        disc.write_fp(target)
+        disc.close()
+        return target.getvalue()
+
+    def _files(self) -> dict[str, bytes]:
+        described = {
+            "hostname": self.hostname,
+            "name": self.hostname,
+            "public_keys": {f"key{number}": key for number, key in enumerate(self.keys)},
+        }
+        found = {"meta_data.json": json.dumps(described, indent=1).encode()}
+        if self.user_data:
+            found["user_data"] = self.user_data
+        return found
+
+
+def _add_directory(disc: pycdlib.PyCdlib, path: str) -> None:
+    name = path.rpartition("/")[2]
+    disc.add_directory(f"/{_plain(path)}", rr_name=name, joliet_path=f"/{path}")
+
+
+def _add_file(disc: pycdlib.PyCdlib, path: str, content: bytes) -> None:
+    name = path.rpartition("/")[2]
+    plain = f"/{_plain(path)}.;1" if "." not in name else f"/{_plain(path)};1"
+    disc.add_fp(io.BytesIO(content), len(content), plain, rr_name=name, joliet_path=f"/{path}")
+
+
+def _plain(path: str) -> str:
+    """ISO 9660's own names know only capitals, digits and underscores; nobody reads them."""
+    return path.upper().replace("-", "_")
 
 
 def create(

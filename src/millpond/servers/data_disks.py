@@ -15,9 +15,9 @@ from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
+from millpond.servers.create import free_target
 from millpond.servers.domain_xml import disk_xml
 from millpond.servers.power import REMOVAL
-from millpond.servers.request import free_target
 
 LOG = logging.getLogger(__name__)
 

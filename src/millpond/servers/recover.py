@@ -1,16 +1,20 @@
-"""What an operation left when its process died: finished or undone, by the journal's word."""
+"""What an operation left when its process died: finished or undone, by the journal's word. And
+records that were lost: rebuilt from the domains (B31)."""
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from millpond.errors import UnknownOperation
 from millpond.hosts.host import Host
+from millpond.libvirt.domains import MarkedDomain
 from millpond.model.server import Server
-from millpond.records import journal
+from millpond.records import codec, journal
 from millpond.records.journal import Verb
 from millpond.records.records import ServerJournal
-from millpond.servers import create, data_disks, delete, grow, power, snapshot
+from millpond.servers import create, data_disks, delete, grow, power, snapshot, steps
 
 LOG = logging.getLogger(__name__)
 
@@ -44,3 +48,34 @@ def recover(host: Host, server: Server) -> str:
     done = "finished" if forward else "undone"
     LOG.info("server %s: %s was %s", server.name, operation.verb, done)
     return f"{operation.verb} was {done}"
+
+
+def rebuild_records(host: Host) -> list[Server]:
+    """Rebuild lost records from the domains, and put our mark on those."""
+    return [
+        server
+        for domain in steps.unrecorded_domains(host)
+        if (server := _rebuild_record(host, domain))
+    ]
+
+
+def _rebuild_record(host: Host, domain: MarkedDomain) -> Server | None:
+    """A domain that was cloned by hand carries another server's record: it is none of ours."""
+    found = _server(domain)
+    if found.id != domain.uuid:
+        LOG.warning("domain %s carries the record of server %s: left alone", domain.name, found.id)
+        return None
+    server = replace(found, host=host.name)
+    with host.records.lock(server):
+        if elsewhere := host.records.host_of(server.id):
+            LOG.warning("domain %s is left alone: its server is on %s", domain.name, elsewhere)
+            return None
+        steps.write_metadata(host, server)
+        host.records.put(server)
+    LOG.info("adopted server %s (%s)", server.name, server.id)
+    return server
+
+
+def _server(domain: MarkedDomain) -> Server:
+    where = Path(f"metadata of domain {domain.name}")
+    return codec.decode_server(domain.record.record.encode(), where)

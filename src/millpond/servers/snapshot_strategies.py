@@ -73,7 +73,7 @@ def plan_snapshot(host: Host, server: Server) -> SnapshotDetails | None:
         return NativeSnapshotDetails()
     state = host.domains.state(server.id)
     if state not in ON:
-        return NotRunningDetails() if host.disks.extracts_beside(disk) else None
+        return NotRunningDetails() if host.disks.needs_temporary_volume(disk) else None
     pool = host.pools.for_disk(Backend.QCOW2, ROOT)
     volume = overlay_name(volume_name(server.id, ROOT))
     if pool.find(volume):  # somebody else's, and not to be removed with what is undone

@@ -1,12 +1,14 @@
-"""What the steps of several verbs do to a server. All of it may be done again."""
+"""What several verbs look at before they begin, and what their steps do to a server. All of it may
+be done again."""
 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from millpond.errors import Interrupted, NameTaken, PlacementProblem, Tool, WrongState
+from millpond.errors import HostProblem, Interrupted, NameTaken, PlacementProblem, Tool, WrongState
 from millpond.hosts.host import Host
+from millpond.libvirt.domains import MarkedDomain
 from millpond.model.server import Server
 from millpond.records.records import without_operation
 from millpond.servers.domain_xml import domain_xml, record_xml
@@ -32,6 +34,25 @@ def refuse_taken_name(host: Host, server: Server) -> None:
         raise NameTaken("a server", server.name)
     if host.domains.names().get(server.name, server.id) != server.id:
         raise NameTaken(f"a domain of somebody else's on host {host.name}", server.name)
+
+
+def refuse_foreign_servers(host: Host) -> None:
+    """Each domain of ours carries the mark of its state directory (B31): two of them
+    would each take the other's volumes for leftovers."""
+    for domain in unrecorded_domains(host):
+        if domain.record.owner != host.records.owner:
+            raise HostProblem(
+                f"host {host.name!r} has servers of another Millpond state directory "
+                f"(owner {domain.record.owner}, server {domain.name!r})",
+                f"use that state directory, or, if it is lost, '{Tool.ADOPT}' to take the servers "
+                "over",
+            )
+
+
+def unrecorded_domains(host: Host) -> list[MarkedDomain]:
+    """Those that carry a mark of Millpond, and have no record here."""
+    known = {server.id for server in host.records.all()}
+    return list(host.domains.records(ignoring=known))
 
 
 def claim(host: Host, server: Server) -> None:

@@ -16,9 +16,10 @@ from millpond.libvirt.locality import is_marker
 from millpond.libvirt.pool import Pool, bytes_of, download
 from millpond.model.formats import DiskFormat
 from millpond.model.volume import Volume, VolumeSpec
+from millpond.records import codec
 from millpond.system import streams
 from millpond.system.files import Progress, silent
-from millpond.templates.store import RECORD, Left, Note, TemplateStore, make_directory, unseal
+from millpond.templates.store import RECORD, Left, Note, TemplateStore, make_directory
 
 _NEXT = f"{RECORD}.next"
 _EMPTY, _FILLING = "empty", "filling"
@@ -156,7 +157,7 @@ class RemoteTemplates(TemplateStore):
             content = b"".join(streams.plain(self._records.pieces(volume)))
         except VolumeNotFound:
             return None
-        return unseal(content, Path(self._records.path) / volume)
+        return codec.unseal(content, Path(self._records.path) / volume)
 
     def _delete_record(self, volume: str) -> None:
         with suppress(VolumeNotFound):
