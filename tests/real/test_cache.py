@@ -15,8 +15,7 @@ from millpond.images.intake import Intake
 from millpond.model.formats import DiskFormat
 from millpond.records.journal import Moment
 from millpond.servers import delete
-from millpond.templates.cache_manager import ImageCacheManager
-from millpond.templates.leases import UsageLeases
+from millpond.templates.cache_manager import ImageCacheManager, UsageLeases
 from millpond.templates.publication import Publication
 from millpond.templates.scrub import Outcome
 from tests.support.audit import started_processes

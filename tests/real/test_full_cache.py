@@ -13,8 +13,7 @@ from millpond.images.intake import Intake
 from millpond.model.formats import DiskFormat
 from millpond.model.names import template_name
 from millpond.records.journal import Moment
-from millpond.templates.cache_manager import ImageCacheManager, Uses
-from millpond.templates.leases import UsageLeases
+from millpond.templates.cache_manager import ImageCacheManager, UsageLeases, Uses
 from millpond.templates.store import LocalTemplates
 from millpond.templates.verdicts import Rules
 from tests.support.image_files import MiB, raw_file

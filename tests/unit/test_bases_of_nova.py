@@ -12,8 +12,7 @@ from millpond.images.intake import Intake
 from millpond.legacy.bases import NovaBases
 from millpond.model.formats import DiskFormat
 from millpond.records.journal import Moment
-from millpond.templates.cache_manager import Uses
-from millpond.templates.leases import UsageLeases
+from millpond.templates.cache_manager import UsageLeases, Uses
 from millpond.templates.store import LocalTemplates, TemplateStore
 from millpond.templates.verdicts import Rules
 from tests.support.image_files import raw_file

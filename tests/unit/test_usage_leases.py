@@ -13,7 +13,7 @@ from millpond.model.names import ImageId
 from millpond.model.sizes import MiB
 from millpond.model.template import Prepared, Template
 from millpond.system.files import own_space
-from millpond.templates.leases import UsageLeases
+from millpond.templates.cache_manager import UsageLeases
 from millpond.templates.store import LocalTemplates
 
 MONTH = timedelta(days=30)

@@ -32,14 +32,13 @@ from millpond.records.journal import Watch, nothing
 from millpond.records.records import Records
 from millpond.system.iscsi import initiator_name
 from millpond.templates.blank import BlankTemplates
-from millpond.templates.cache_manager import ImageCacheManager
+from millpond.templates.cache_manager import ImageCacheManager, UsageLeases
 from millpond.templates.handler import (
     BaseTemplateImagehandler,
     HandlerContext,
     LinkPreview,
     find_handler,
 )
-from millpond.templates.leases import UsageLeases
 from millpond.templates.publication import Publication
 from millpond.templates.remote import RemoteTemplates, claim
 from millpond.templates.scrub import Scrub

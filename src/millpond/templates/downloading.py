@@ -100,9 +100,12 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
 
     def _prepare(self, image: Image, format: DiskFormat, progress: Progress) -> Template:
         self._store.refuse(format)
-        if adopted := self._adopt_image(image, format, self._find_fault):
+        name = template_name(image.id, format)
+        if self._store.has(name) and (
+            adopted := self._adopt_image(image, format, self._find_fault)
+        ):
             return adopted
-        replaces = self._publication.will_replace(template_name(image.id, format))
+        replaces = self._publication.will_replace(name)
         wanted = ImagePreparation(image=image, format=format, replaces=replaces, progress=progress)
         template = self._publication.run(wanted, self._making())
         LOG.info(
