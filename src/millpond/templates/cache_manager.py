@@ -49,6 +49,13 @@ class Pin:
 
 
 class UsageLeases:
+    """Files of the sidecar: ``uses/<owner>.json``, what a host uses now and when it last used
+    what; ``pins/<template>.json``.
+
+    A cache may be shared by several hosts, and each has its own records of servers. So each
+    writes a lease, which names the templates that it uses; they count until the lease ends.
+    """
+
     def __init__(self, store: TemplateStore, owner: Callable[[], str], term: timedelta) -> None:
         """``term``: how long a host counts that is no longer heard of."""
         self._store = store
