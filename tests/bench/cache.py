@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
+from millpond.hosts.cache import list_templates
 from tests.support.audit import started_processes
 from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.millpond import Millpond
@@ -67,14 +68,14 @@ def measured(libvirtd: PrivateLibvirtd, directory: Path, count: int, bases: int)
     with libvirtd.connect() as connection:
         populate(millpond, connection, count, bases)
     host, clock = millpond.host(), Clock(libvirtd)
-    rules = host.cache.rules.at_once()
+    rules = host.cache_rules.at_once()
 
     def read() -> None:
         assert host.records.all()
-        assert list(host.cache.all())
+        assert list(list_templates(host))
 
     def run() -> None:
-        assert host.cache.manager.prune(rules) == []
+        assert host.cache_manager.prune(rules) == []
 
     with started_processes() as started:
         _, floor = clock.median(read)

@@ -39,7 +39,7 @@ def host(millpond: Millpond, ceph: Ceph, rbd_pool: RbdPool, micro_guest) -> Host
 @pytest.fixture
 def template(host: Host) -> Template:
     """In the cluster, too."""
-    found = host.cache.templates.fetch_image(host.shared.catalogue.get("guest"), DiskFormat.RAW)
+    found = host.handlers.chosen.fetch_image(host.shared.catalogue.get("guest"), DiskFormat.RAW)
     host.rbd_storage.upload_template(found)
     return found
 

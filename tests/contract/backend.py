@@ -44,7 +44,7 @@ class Bench:
     def template(self) -> Template:
         image = self.host.shared.catalogue.get("guest")
         choice = self.host.settings.libvirt.selection.choose(image.format)
-        return self.host.cache.templates.fetch_image(image, choice.template_format)
+        return self.host.handlers.chosen.fetch_image(image, choice.template_format)
 
     def planned(self, size: int, *, blank: bool = False) -> Disk:
         template = None if blank else self.template
@@ -94,7 +94,7 @@ class BackendContract:
     @pytest.fixture
     def bench(self, configured, micro_guest) -> Bench:
         host = configured.host()
-        found = host.disks.backends[self.backend]
+        found = host.storage(self.backend)
         return Bench(configured, host, found, micro_guest)
 
     def test_a_disk_holds_what_its_template_holds_and_zeros(self, bench):

@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 from millpond.errors import MillpondError
+from millpond.hosts.cache import list_templates
 from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake
 from millpond.model.formats import DiskFormat
@@ -37,7 +38,7 @@ def image(millpond, micro_guest, workdir):
 
 @pytest.fixture
 def template(millpond, image):
-    return millpond.host().cache.templates.fetch_image(image, DiskFormat.RAW)
+    return millpond.host().handlers.chosen.fetch_image(image, DiskFormat.RAW)
 
 
 def create(millpond, name, *words):
@@ -181,11 +182,11 @@ def test_what_is_not_there_cannot_be_pinned(millpond, image):
 def test_another_host_that_shares_the_cache_keeps_what_it_uses(millpond, template):
     """Until it was not heard of for as long as the configuration says."""
     host = millpond.host()
-    other = UsageLeases(host.cache.store, lambda: "another-host", timedelta(days=30))
+    other = UsageLeases(host.template_store, lambda: "another-host", timedelta(days=30))
     other.note(template.volume)
     assert prune(millpond, "--all-unused") == []
     assert fates(millpond) == {template.volume: "used by host another-host"}
-    mark = host.cache.store.sidecar / "uses" / "another-host.json"
+    mark = host.template_store.sidecar / "uses" / "another-host.json"
     mark.write_text(json.dumps({**json.loads(mark.read_text()), "at": "2001-01-01T00:00:00Z"}))
     assert prune(millpond, "--all-unused") == [template.volume]
 
@@ -194,7 +195,7 @@ def test_this_host_tells_the_others_what_it_uses(millpond, image):
     create(millpond, "web")
     host = millpond.host()
     (name,) = bases(millpond)
-    other = UsageLeases(host.cache.store, lambda: "another-host", timedelta(days=30))
+    other = UsageLeases(host.template_store, lambda: "another-host", timedelta(days=30))
     assert other.hosts_using(name) == (f"host {host.records.owner}",)
     millpond.ok("server", "delete", "web")
     millpond.configure()
@@ -203,7 +204,7 @@ def test_this_host_tells_the_others_what_it_uses(millpond, image):
 
 
 def test_a_mark_that_cannot_be_read_keeps_everything(millpond, template):
-    (millpond.host().cache.store.sidecar / "uses" / "other.json").write_text("{")
+    (millpond.host().template_store.sidecar / "uses" / "other.json").write_text("{")
     assert prune(millpond) == []
     assert "used by perhaps host other: the record" in fates(millpond)[template.volume]
     assert bases(millpond) == [template.volume]
@@ -220,12 +221,12 @@ def test_no_program_is_started(millpond, connection):
     """B21; what many disks cost is measured by make bench-cache."""
     populate(millpond, connection, 40, 4)
     host = millpond.host()
-    rules = host.cache.rules.at_once()
+    rules = host.cache_rules.at_once()
     with started_processes() as started:
-        assert host.cache.manager.prune(rules) == []
+        assert host.cache_manager.prune(rules) == []
         for server in host.records.all():
             delete.delete(host, server)
-        assert len(host.cache.manager.prune(rules)) == 5
+        assert len(host.cache_manager.prune(rules)) == 5
     assert started == []
 
 
@@ -237,7 +238,7 @@ def test_a_program_that_is_started_is_heard():
 
 def test_a_template_that_somebody_works_on_stays(millpond, template):
     host = millpond.host()
-    with host.cache.store.lock(template.volume):
+    with host.template_store.lock(template.volume):
         assert prune(millpond) == []
     assert prune(millpond) == [template.volume]
 
@@ -251,17 +252,17 @@ def test_a_server_that_came_after_the_first_look_is_seen_by_the_second(millpond,
         return seen
 
     manager = ImageCacheManager(
-        host.cache.store,
-        host.cache.leases,
+        host.template_store,
+        host.leases,
         host.shared.catalogue,
         find_uses=look,
         find_promised=host.template_uses.promised,
-        remove=host.cache.templates.drop,
-        cleanup=host.cache.templates.init,
+        remove=host.handlers.chosen.drop,
+        cleanup=host.handlers.chosen.init,
     )
-    assert manager.prune(host.cache.rules) == []
+    assert manager.prune(host.cache_rules) == []
     assert bases(millpond) == [template.volume]
-    assert host.cache.leases.own().in_use == {template.volume}
+    assert host.leases.own().in_use == {template.volume}
 
 
 REMOVAL = Publication(None, None, None).removal()
@@ -282,7 +283,7 @@ def test_killed_while_it_removes(millpond, image, template, step, moment):
     millpond.ok("server", "delete", "web")
     assert prune(millpond) == [template.volume]
     assert bases(millpond) == []
-    assert millpond.host().cache.store.unfinished() == []
+    assert millpond.host().template_store.unfinished() == []
 
 
 def flip(path):
@@ -308,7 +309,7 @@ def test_a_flipped_byte_is_found_and_the_template_fetched_again(millpond, image,
     status, outcome, detail = verified(millpond, template.volume)
     assert (status, outcome) == (0, "replaced")
     assert path.read_bytes() == before
-    (kept,) = (millpond.host().cache.store.sidecar / "quarantine").iterdir()
+    (kept,) = (millpond.host().template_store.sidecar / "quarantine").iterdir()
     assert str(kept) in detail
     assert kept.read_bytes() != before
 
@@ -341,8 +342,8 @@ def test_a_wrong_template_stays_beneath_servers_if_it_cannot_be_replaced(millpon
     millpond.ok("cache", "verify", "--all")
     flip(millpond.bases / name)
     host = Deployment.load([millpond.config], fail).host()
-    (template,) = host.cache.all()
-    assert host.cache.scrub.scrub(template).outcome is Outcome.WRONG
+    (template,) = list_templates(host)
+    assert host.scrub.scrub(template).outcome is Outcome.WRONG
     assert bases(millpond) == [name]
     millpond.ok("cache", "verify", "--all")
     assert (millpond.bases / name).read_bytes() == before
@@ -363,8 +364,8 @@ def test_a_wrong_template_is_not_replaced_by_a_wrong_image(millpond, image, work
     assert "it could not be prepared anew: image guest is refused" in detail
     assert detail.startswith("used by web, ") == used
     assert bases(millpond) == ([path.name] if used else [])
-    assert millpond.host().cache.store.unfinished() == []
-    (kept,) = (millpond.host().cache.store.sidecar / "quarantine").iterdir()
+    assert millpond.host().template_store.unfinished() == []
+    (kept,) = (millpond.host().template_store.sidecar / "quarantine").iterdir()
     assert kept.read_bytes() == wrong
     millpond.ok("image", "add", workdir / "guest.qcow2", "--name", "again")
     if used:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from millpond.disks.backend import ImageFile
+from millpond.hosts.cache import list_templates
 from millpond.images.intake import Intake
 from millpond.model.formats import DiskFormat
 from millpond.model.sizes import MiB
@@ -72,9 +73,9 @@ def test_no_base_that_anything_uses_is_ever_removed(millpond, contents, workdir,
     assert_whole(host, millpond)
     for server in servers:
         delete.delete(host, server)
-    for template in host.cache.all():
-        host.cache.manager.unpin(template.volume)
-    host.cache.manager.prune(host.cache.rules)
+    for template in list_templates(host):
+        host.cache_manager.unpin(template.volume)
+    host.cache_manager.prune(host.cache_rules)
     assert list(millpond.bases.iterdir()) == []
 
 
@@ -88,11 +89,11 @@ def assert_holds(host, server, content, target):
 
 def assert_whole(host, millpond):
     """Each template has its bytes, and nothing else is there; what disks stand on is."""
-    store = host.cache.store
+    store = host.template_store
     templates = {each.volume: each for each in store.all()}
     assert sorted(os.listdir(millpond.bases)) == sorted(templates)
     assert store.unfinished() == []
     used = {d.template.volume for s in host.records.all() for d in s.disks if d.overlay}
     assert used <= set(templates)
     for template in templates.values():
-        assert host.cache.scrub.scrub(template).outcome in (Outcome.INTACT, Outcome.RECORDED)
+        assert host.scrub.scrub(template).outcome in (Outcome.INTACT, Outcome.RECORDED)

@@ -87,7 +87,7 @@ def test_the_bound_holds_through_random_fetches(millpond, workdir, fetches, imag
     host, held = millpond.host(), set()
     for _ in range(fetches):
         image = host.shared.catalogue.get(chance.choice(list(sizes)))
-        made = host.cache.templates.fetch_image(image, DiskFormat.RAW)
+        made = host.handlers.chosen.fetch_image(image, DiskFormat.RAW)
         there = {each.name: each.stat().st_blocks * 512 for each in millpond.bases.iterdir()}
         assert made.volume in there
         assert sum(there.values()) <= bound

@@ -46,7 +46,7 @@ def make_disk(
     millpond: Millpond, place: Path, backend: Backend, template: Template | None
 ) -> Disk:
     millpond.configure(default=f"instances_path = {place}")
-    storage = millpond.host().disks.backends[backend]
+    storage = millpond.host().storage(backend)
     reference = template and TemplateRef(
         pool=template.pool, volume=template.volume, format=template.format
     )
@@ -82,7 +82,7 @@ def test_a_disk_that_qemu_img_filled_is_synced_when_it_is_made(millpond, place, 
 
 def test_what_libvirt_uploaded_is_synced_when_it_is_made(millpond, place):
     disk = make_disk(millpond, place, Backend.RAW, None)
-    millpond.host().disks.backends[Backend.RAW].fill(disk, b"x" * MiB)
+    millpond.host().storage(Backend.RAW).fill(disk, b"x" * MiB)
     assert unsynced(place / "disks" / disk.volume) == 0
 
 

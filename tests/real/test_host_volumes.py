@@ -172,7 +172,7 @@ def test_a_device_that_comes_back_under_another_name_changes_no_domain(
         connection.lookupByName("a").destroy()
     with device_of(content, workdir / "third") as device:
         host.cinder.connection["device_path"] = str(device)
-        host.millpond.host().cache.templates.init()
+        host.millpond.host().handlers.chosen.init()
         assert os.readlink(host.name) == str(device)
 
 
@@ -211,7 +211,7 @@ def test_a_link_whose_volume_is_gone_is_dropped_with_its_name(host, content, wor
     with device_of(content, workdir / "device"):
         host.millpond.ok("cache", "fetch", ID)
     host.cinder.is_gone = True
-    host.millpond.host().cache.templates.init()
+    host.millpond.host().handlers.chosen.init()
     assert (host.templates(), host.left()) == ([], [])
 
 

@@ -7,6 +7,7 @@ import pytest
 from lxml import etree
 
 from millpond.errors import ConnectionLost, HostUnreachable, StateNotWritable, VolumeExists
+from millpond.hosts.cache import list_templates
 from millpond.hosts.deployment import Deployment
 from millpond.model.formats import DiskFormat
 from millpond.model.names import template_name
@@ -204,7 +205,7 @@ def test_doctor_alone_clears_a_preparation_away(millpond, vmdk, connection, step
     assert leftovers(millpond, connection) == NOTHING
     published = step in ("refresh", "record") or (step, moment) == ("publish", Moment.END)
     assert len(os.listdir(millpond.bases)) == (1 if published else 0)
-    assert len(list(millpond.host().cache.all())) == (1 if published else 0)
+    assert len(list(list_templates(millpond.host()))) == (1 if published else 0)
 
 
 def capacity(connection, volume):
@@ -336,7 +337,7 @@ def test_killed_while_a_template_is_removed(millpond, vmdk, connection):
     host = millpond.host()
     delete.delete(host, host.shared.server("web"))
     killed(millpond, "remove", "file", Moment.BEGIN, "prune")
-    assert list(host.cache.all()) == []
+    assert list(list_templates(host)) == []
     assert len(os.listdir(millpond.bases)) == 1
     millpond.ok("doctor", "--mend")
     assert os.listdir(millpond.bases) == []

@@ -115,7 +115,7 @@ def test_threads_that_want_one_template_get_the_same(millpond, micro_guest, work
     millpond.ok("image", "add", converted(micro_guest, "vmdk", workdir), "--name", "vmdk")
     host = millpond.host()
     image = host.shared.catalogue.get("vmdk")
-    handler = host.cache.templates
+    handler = host.handlers.chosen
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: handler.fetch_image(image, DiskFormat.RAW), range(16)))
     assert len(set(found)) == 1

@@ -342,7 +342,7 @@ def nothing_is_left(far):
     logs = [each for each in far.files(Path(f"{far.disks}.consoles")) if each[:36] not in known]
     with far.host.connect() as connection:
         domains = [each.UUIDString() for each in connection.listAllDomains()]
-    unfinished = far.host().cache.store.unfinished()
+    unfinished = far.host().template_store.unfinished()
     return (strays, logs, set(domains) - known, unfinished) == ([], [], set(), [])
 
 
@@ -374,7 +374,7 @@ PREPARATION_ENDS = [("publish", Moment.END), ("record", Moment.BEGIN)]
 @pytest.mark.parametrize(("step", "moment"), some(moments_of_a_preparation(), PREPARATION_ENDS))
 def test_killed_in_the_preparation_of_a_template(far, vmdk, micro_guest, step, moment):
     killed(far, "prepare", step, moment, "create", "victim", vmdk)
-    recorded = list(far.host().cache.store.all())
+    recorded = list(far.host().template_store.all())
     assert len(recorded) == (1 if (step, moment) == ("record", Moment.END) else 0)
     made = create(far, "after", vmdk)
     assert micro_guest.marker in far.wait_for_console(made.id, "READY")
@@ -465,11 +465,11 @@ def test_killed_in_the_middle_of_an_upload(far):
     assert done.returncode == -signal.SIGKILL, done.stderr
     (half,) = far.files(far.bases)
     host = far.host()
-    assert list(host.cache.store.all()) == []
-    assert host.cache.store.unfinished() == [half]
+    assert list(host.template_store.all()) == []
+    assert host.template_store.unfinished() == [half]
     far.ok("doctor", "--mend")
     assert far.files() == []
-    template = host.cache.templates.fetch_image(image, DiskFormat.RAW)
+    template = host.handlers.chosen.fetch_image(image, DiskFormat.RAW)
     assert far.json("cache", "verify", "--all")[0]["outcome"] == "intact"
     assert template.size == image.size
 
@@ -486,15 +486,15 @@ def test_a_connection_lost_in_the_middle_of_an_upload(far):
     host = far.host()
     try:
         with pytest.raises((ConnectionLost, HostUnreachable)):
-            host.cache.templates.fetch_image(image, DiskFormat.RAW, progress)
+            host.handlers.chosen.fetch_image(image, DiskFormat.RAW, progress)
     finally:
         far.host.start()
     assert sum(told) < image.size
-    assert list(far.host().cache.store.all()) == []
+    assert list(far.host().template_store.all()) == []
     far.ok("doctor", "--mend")
     assert far.files() == []
     told.clear()
-    far.host().cache.templates.fetch_image(image, DiskFormat.RAW, lambda n: told.append(n))
+    far.host().handlers.chosen.fetch_image(image, DiskFormat.RAW, lambda n: told.append(n))
     assert sum(told) == image.size
 
 
@@ -503,9 +503,9 @@ def test_a_full_pool_is_said_and_leaves_nothing(far):
     image = large(far)
     host = far.host()
     with pytest.raises(NoSpace, match="no space left in pool nova-base-images-pool"):
-        host.cache.templates.fetch_image(image, DiskFormat.RAW)
+        host.handlers.chosen.fetch_image(image, DiskFormat.RAW)
     assert far.files() == []
-    assert host.cache.store.unfinished() == []
+    assert host.template_store.unfinished() == []
 
 
 def test_two_processes_fetch_one_template_once(far):

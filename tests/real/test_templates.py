@@ -34,8 +34,8 @@ def image(host, micro_guest, workdir):
 
 def test_a_template_is_named_as_nova_names_it(host, image, millpond):
     """B15, B16: raw under the SHA-1 of the id, other formats beside it with a suffix."""
-    raw = host.cache.templates.fetch_image(image, DiskFormat.RAW)
-    native = host.cache.templates.fetch_image(image, DiskFormat.QCOW2)
+    raw = host.handlers.chosen.fetch_image(image, DiskFormat.RAW)
+    native = host.handlers.chosen.fetch_image(image, DiskFormat.QCOW2)
     assert raw.volume == template_name(image.id, DiskFormat.RAW)
     assert native.volume == f"{raw.volume}.qcow2"
     assert sorted(os.listdir(millpond.bases)) == [raw.volume, native.volume]
@@ -46,7 +46,7 @@ def test_a_template_is_named_as_nova_names_it(host, image, millpond):
 
 def test_both_are_roots_read_only_and_known_to_libvirt(host, image, millpond, connection):
     for format in (DiskFormat.RAW, DiskFormat.QCOW2):
-        template = host.cache.templates.fetch_image(image, format)
+        template = host.handlers.chosen.fetch_image(image, format)
         status = os.stat(millpond.bases / template.volume)
         assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (0, 0o444)
     pool = connection.storagePoolLookupByName("nova-base-images-pool")
@@ -54,14 +54,14 @@ def test_both_are_roots_read_only_and_known_to_libvirt(host, image, millpond, co
 
 
 def test_the_converted_bytes_are_the_guests(host, image, millpond, micro_guest):
-    raw = host.cache.templates.fetch_image(image, DiskFormat.RAW)
+    raw = host.handlers.chosen.fetch_image(image, DiskFormat.RAW)
     assert (millpond.bases / raw.volume).read_bytes() == micro_guest.path.read_bytes()
 
 
 @pytest.mark.parametrize("damage", ["record", "truncated", "gone", "record gone"])
 def test_what_is_not_whole_is_made_anew(host, image, millpond, micro_guest, damage):
     """B31: no valid record, no template; a file of another length is none either."""
-    template = host.cache.templates.fetch_image(image, DiskFormat.RAW)
+    template = host.handlers.chosen.fetch_image(image, DiskFormat.RAW)
     path = millpond.bases / template.volume
     record = millpond.bases.with_name("_base.millpond") / "records" / f"{template.volume}.json"
     if damage == "record":
@@ -75,7 +75,7 @@ def test_what_is_not_whole_is_made_anew(host, image, millpond, micro_guest, dama
         record.unlink()
         path.unlink()
     assert LocalTemplates(host.pools.base).find(template.volume) is None
-    host.cache.templates.fetch_image(image, DiskFormat.RAW)
+    host.handlers.chosen.fetch_image(image, DiskFormat.RAW)
     assert path.read_bytes() == micro_guest.path.read_bytes()
 
 
@@ -84,7 +84,7 @@ def test_somebody_elses_file_is_neither_used_nor_replaced(host, image, millpond)
     path = millpond.bases / template_name(image.id, DiskFormat.RAW)
     path.write_bytes(b"somebody's")
     with pytest.raises(VolumeExists):
-        host.cache.templates.fetch_image(image, DiskFormat.RAW)
+        host.handlers.chosen.fetch_image(image, DiskFormat.RAW)
     assert path.read_bytes() == b"somebody's"
 
 
@@ -95,7 +95,7 @@ def test_a_base_that_nova_has_made_is_taken_over(host, millpond, micro_guest, wo
     image = Intake(host.shared.images_directory).add(source, name=format)
     path = _base(host, millpond, image, micro_guest.path.read_bytes())
     before = path.stat()
-    template = host.cache.templates.fetch_image(image, DiskFormat.RAW)
+    template = host.handlers.chosen.fetch_image(image, DiskFormat.RAW)
     assert template.prepared is Prepared.ADOPTION
     assert template.digest == (image.digest if format == "raw" else None)
     after = path.stat()
@@ -119,17 +119,17 @@ def test_what_only_looks_like_a_base_is_left_alone(millpond, micro_guest, workdi
     }[wrong]
     path = _base(host, millpond, image, content)
     with pytest.raises(VolumeExists):
-        host.cache.templates.fetch_image(image, DiskFormat.RAW)
+        host.handlers.chosen.fetch_image(image, DiskFormat.RAW)
     assert path.read_bytes() == content
 
 
 def test_so_is_a_swap_area_of_novas(host, millpond):
-    name = host.cache.blanks.name(Content.SWAP, MiB)
+    name = host.blanks.name(Content.SWAP, MiB)
     path = _file(host, millpond, name, bytes(MiB))
     with pytest.raises(VolumeExists):
-        host.cache.blanks.fetch(Content.SWAP, MiB)
+        host.blanks.fetch(Content.SWAP, MiB)
     mkfs.make_swap(path)
-    assert host.cache.blanks.fetch(Content.SWAP, MiB).prepared is Prepared.ADOPTION
+    assert host.blanks.fetch(Content.SWAP, MiB).prepared is Prepared.ADOPTION
 
 
 def _base(host, millpond, image, content):
@@ -148,10 +148,10 @@ def _file(host, millpond, name, content):
 def test_a_template_goes_when_nothing_stands_on_it(host, image, millpond):
     millpond.ok("server", "create", "web", "--image", "guest", "--memory", "32M", "--no-start")
     with pytest.raises(TemplateInUse, match="is the base of web"):
-        host.cache.templates.remove_image(image.id, DiskFormat.RAW)
+        host.handlers.chosen.remove_image(image.id, DiskFormat.RAW)
     millpond.ok("server", "delete", "web")
-    host.cache.templates.remove_image(image.id, DiskFormat.RAW)
-    host.cache.templates.remove_image(image.id, DiskFormat.RAW)
+    host.handlers.chosen.remove_image(image.id, DiskFormat.RAW)
+    host.handlers.chosen.remove_image(image.id, DiskFormat.RAW)
     assert os.listdir(millpond.bases) == []
 
 
@@ -176,7 +176,7 @@ def downloading(host, spoil=None):
     context = HandlerContext(
         store=LocalTemplates(host.pools.base),
         images=Stream(host.shared.catalogue, spoil),
-        users=host.cache.users,
+        users=host.template_uses.users,
     )
     return DownloadingTemplateImagehandler(context)
 
@@ -231,7 +231,7 @@ def test_a_stream_that_is_not_the_image_leaves_nothing(host, image, millpond, sp
     assert os.listdir(millpond.bases) == []
     beside = millpond.bases.with_name("_base.millpond")
     assert [path for path in beside.rglob("*") if path.is_file()] == []
-    assert host.cache.templates.fetch_image(image, DiskFormat.QCOW2).prepared is Prepared.HARD_LINK
+    assert host.handlers.chosen.fetch_image(image, DiskFormat.QCOW2).prepared is Prepared.HARD_LINK
 
 
 def test_a_disk_of_another_size_than_its_source_says_is_refused(host, image, millpond):
@@ -270,11 +270,11 @@ def test_a_damaged_template_that_disks_stand_on_is_never_taken_away(
     host, image, millpond, micro_guest
 ):
     """Its preparation fails: the file that was there stays, and is replaced by the next one."""
-    template = host.cache.templates.fetch_image(image, DiskFormat.QCOW2)
+    template = host.handlers.chosen.fetch_image(image, DiskFormat.QCOW2)
     record = millpond.bases.with_name("_base.millpond") / "records" / f"{template.volume}.json"
     record.write_bytes(b"damaged")
     for spoil in (changed, broken):
         with pytest.raises((ImageRefused, OSError)):
             downloading(host, spoil).fetch_image(image, DiskFormat.QCOW2)
     assert (millpond.bases / template.volume).exists()
-    assert host.cache.templates.fetch_image(image, DiskFormat.QCOW2).digest == image.digest
+    assert host.handlers.chosen.fetch_image(image, DiskFormat.QCOW2).digest == image.digest

@@ -135,6 +135,6 @@ def test_an_image_that_went_before_its_bytes_came_leaves_nothing(
     described = host.images.get(made.id)
     glance.api.delete_image(made.id)
     with pytest.raises(ImageNotFound):
-        host.cache.templates.fetch_image(described, DiskFormat.RAW)
+        host.handlers.chosen.fetch_image(described, DiskFormat.RAW)
     assert list(pond.bases.iterdir()) == []
-    assert host.cache.store.unfinished() == []
+    assert host.template_store.unfinished() == []

@@ -474,7 +474,7 @@ def test_after_a_restart_links_are_made_again_and_dangling_ones_dropped(
     assert "2 linked templates cannot be read any more" in cloud.millpond.run("doctor").stdout
     cloud.glance.api.delete_image(other)
     wait_for(lambda: cloud.cinder.api.find_volume(volume_of(other)) is None, 60)
-    cloud.millpond.host().cache.templates.init()
+    cloud.millpond.host().handlers.chosen.init()
     (template,) = cloud.templates()
     (held,) = cloud.cinder.attachments(volume_of(image))
     assert (template["image"], template["link"]["attachment"]) == (image.id, held.id)
@@ -559,7 +559,7 @@ def test_qemu_reaches_a_lun_by_itself(
         ways = Ways(ceph=None, initiator="iqn.x:pond", connect=lambda _connection: nowhere)
         link = connected(Link(location=f"cinder://{image.id}"), connection, ways)
         linked = Linking(image=image, format=DiskFormat.RAW, location="", place=nowhere, link=link)
-        host.cache.store.put(linked.described(host.pool_plan.base.name))
+        host.template_store.put(linked.described(host.pool_plan.base.name))
         words = ("--image", "guest", "--memory", "32M", "--network", "none", "--disk", "16M")
         made = millpond.json("server", "create", "a", *words)
         assert micro_guest.marker in millpond.wait_for_console(made["id"], "READY")

@@ -69,7 +69,7 @@ class Person:
     def _stands_on(self, server: Server) -> dict[str, Identity]:
         """The bases of its overlays, which must be there."""
         names = {each.template.volume for each in server.disks if each.template and each.overlay}
-        found = {name: os.stat(self._host.cache.store.cache / name) for name in names}
+        found = {name: os.stat(self._host.template_store.cache / name) for name in names}
         return {name: (each.st_ino, each.st_mtime_ns) for name, each in found.items()}
 
     def _create(self) -> None:
@@ -106,27 +106,26 @@ class Person:
 
     def _fetch(self) -> None:
         image = self._random.choice(self._images)
-        self._host.cache.templates.fetch_image(image, DiskFormat.RAW)
+        self._host.handlers.chosen.fetch_image(image, DiskFormat.RAW)
 
     def _prune(self) -> None:
-        cache = self._host.cache
-        gone = cache.manager.prune(cache.rules.at_once())
+        gone = self._host.cache_manager.prune(self._host.cache_rules.at_once())
         self.done["template pruned"] += len(gone)
 
     def _bound(self) -> None:
-        cache = self._host.cache
-        assert cache.store.space() <= cache.rules.max_bytes
-        half = replace(cache.rules, max_bytes=cache.rules.max_bytes // 2)
-        self.done["template evicted"] += len(cache.manager.prune(half))
+        rules = self._host.cache_rules
+        assert self._host.template_store.space() <= rules.max_bytes
+        half = replace(rules, max_bytes=rules.max_bytes // 2)
+        self.done["template evicted"] += len(self._host.cache_manager.prune(half))
 
     def _pin(self) -> None:
         """One at a time, or the cache would be full of them."""
         self._unpin()
-        self._pinned = self._random.choice([*os.listdir(self._host.cache.store.cache), "none"])
-        self._host.cache.manager.pin(self._pinned, self._seed)
+        self._pinned = self._random.choice([*os.listdir(self._host.template_store.cache), "none"])
+        self._host.cache_manager.pin(self._pinned, self._seed)
 
     def _unpin(self) -> None:
-        self._host.cache.manager.unpin(self._pinned)
+        self._host.cache_manager.unpin(self._pinned)
 
 
 def main(config: str, seconds: str, *seeds: str) -> None:

@@ -10,4 +10,5 @@ from millpond.records.journal import unwatched
 
 def disks_of(backends: Mapping[Backend, Any], **others: Any) -> Disks:
     absent: dict[str, Any] = dict.fromkeys(Disks.__slots__)
-    return Disks(**{**absent, "backends": backends, "watch": unwatched, **others})
+    given = {"storage": backends.__getitem__, "watch": unwatched, **others}
+    return Disks(**{**absent, **given})

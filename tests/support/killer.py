@@ -60,8 +60,8 @@ def take_snapshot(deployment: Deployment, name: str, image: str) -> None:
 
 
 def prune(deployment: Deployment) -> None:
-    cache = deployment.host().cache
-    cache.manager.prune(cache.rules.at_once())
+    host = deployment.host()
+    host.cache_manager.prune(host.cache_rules.at_once())
 
 
 def of_server(act: Callable[..., object]) -> Callable[..., object]:

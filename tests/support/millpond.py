@@ -117,11 +117,8 @@ def without_files(host: Host) -> Host:
     """The host as if none of its files could be opened here."""
     locks = host.shared.locks
     pools = Pools(host.libvirtd, host.pool_plan, locks, probe=lambda _pool: False)
-    backends = {
-        each: LibvirtStorage(each, pools)
-        for each in (Backend.RAW, Backend.QCOW2, Backend.PLOOP, Backend.LVM)
-    }
-    return host_with(host, disks=replace(host.disks, backends=backends))
+    disks = replace(host.disks, storage=lambda backend: LibvirtStorage(backend, pools))
+    return host_with(host, disks=disks)
 
 
 def converted(guest: MicroGuest, format: str, directory: Path, *options: str) -> Path:

@@ -23,7 +23,7 @@ def populate(millpond: Millpond, connection: libvirt.virConnect, count: int, bas
     image = Intake(host.shared.images_directory).add(blank, name="blank")
     request = ServerRequest(name="model", image=image, flavor=Flavor(memory=32 * MiB))
     model = create.create(host, request, start=False)
-    store, (disk,) = host.cache.store, model.disks
+    store, (disk,) = host.template_store, model.disks
     (template,) = store.all()
     assert disk.template
     names = [f"{number:040x}" for number in range(bases)]

@@ -19,4 +19,4 @@ def die(config: str, name: str) -> None:
         if len(done) == _PIECES:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    host.cache.templates.fetch_image(host.images.get(name), DiskFormat.RAW, progress)
+    host.handlers.chosen.fetch_image(host.images.get(name), DiskFormat.RAW, progress)

@@ -42,7 +42,7 @@ def disks() -> Disks:
     return disks_of(
         {each: LibvirtStorage(each, Pools()) for each in backends},
         selection=SELECTION,
-        blanks=blanks,
+        blanks=lambda: blanks,
         base_pool="base",
     )
 

@@ -12,6 +12,12 @@ from millpond.cli.hosts import HostNames, asked
 from millpond.cli.output import as_json, table, transfer
 from millpond.disks import precache
 from millpond.errors import BadOption, TemplateNotFound
+from millpond.hosts.cache import (
+    get_templates,
+    list_cluster_templates,
+    list_templates,
+    survey,
+)
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
 from millpond.images.source import find_boot_images
@@ -62,8 +68,8 @@ class _Listed:
 
 
 def _listed(host: Host, images: Mapping[str, str]) -> _Listed:
-    verdicts = host.cache.survey(host.cache.rules)
-    in_cluster = host.cache.in_cluster()
+    verdicts = survey(host, host.cache_rules)
+    in_cluster = list_cluster_templates(host)
     return _Listed(
         host=host.name,
         plain=[_plain(each, images, host.name) for each in verdicts],
@@ -121,8 +127,8 @@ def fetch(
 
 
 def _fetched(host: Host, wanted: Sequence[precache.Wanted], progress: Progress) -> list[Template]:
-    disks, concurrency = host.disks, host.shared.settings.image_cache.precache_concurrency
-    return precache.fetch(disks.templates, disks.backends, wanted, concurrency, progress)
+    concurrency = host.shared.settings.image_cache.precache_concurrency
+    return precache.fetch(host.handlers.chosen, host.storage, wanted, concurrency, progress)
 
 
 @app.command()
@@ -131,7 +137,7 @@ def pin(ctx: typer.Context, names: Names, host: HostNames = None) -> None:
     hosts = Deployment.load(ctx.obj.config_files).chosen(host)
     by = os.environ.get("SUDO_USER") or getpass.getuser()
     for each, template in _named(hosts, names):
-        each.cache.manager.pin(template.volume, by)
+        each.cache_manager.pin(template.volume, by)
 
 
 @app.command()
@@ -139,7 +145,7 @@ def unpin(ctx: typer.Context, names: Names, host: HostNames = None) -> None:
     """Let templates go again when nothing uses them."""
     hosts = Deployment.load(ctx.obj.config_files).chosen(host)
     for each, template in _named(hosts, names):
-        each.cache.manager.unpin(template.volume)
+        each.cache_manager.unpin(template.volume)
 
 
 @app.command()
@@ -170,10 +176,10 @@ def prune(
 
 
 def _pruned(host: Host, *, dry_run: bool, all_unused: bool) -> Sequence[Verdict]:
-    rules = host.cache.rules.at_once() if all_unused else host.cache.rules
+    rules = host.cache_rules.at_once() if all_unused else host.cache_rules
     if dry_run:
-        return [each for each in host.cache.survey(rules) if each.goes]
-    return host.cache.manager.prune(rules)
+        return [each for each in survey(host, rules) if each.goes]
+    return host.cache_manager.prune(rules)
 
 
 def _on(deployment: Deployment, host: str) -> str:
@@ -197,11 +203,11 @@ def verify(
         raise BadOption("NAME", "name templates or images, or say --all", "not both")
     deployment = Deployment.load(ctx.obj.config_files)
     hosts = deployment.chosen(host)
-    every = ((host, each) for host in hosts for each in host.cache.all())
+    every = ((host, each) for host in hosts for each in list_templates(host))
     templates = list(every) if all_ else _named(hosts, names or [])
     size = sum(each.size for _, each in templates)
     with transfer("reading templates", lambda: size) as progress:
-        found = [(host.name, host.cache.scrub.scrub(each, progress)) for host, each in templates]
+        found = [(host.name, host.scrub.scrub(each, progress)) for host, each in templates]
     _show_scrubbed(deployment, found, json)
     if any(each.outcome is Outcome.WRONG for _, each in found):
         raise typer.Exit(1)
@@ -229,7 +235,7 @@ def _named(hosts: Sequence[Host], names: Sequence[str]) -> list[tuple[Host, Temp
         missing: list[TemplateNotFound] = []
         for host in hosts:
             try:
-                found += [(host, each) for each in host.cache.named(name)]
+                found += [(host, each) for each in get_templates(host, name)]
             except TemplateNotFound as error:
                 missing.append(error)
         if len(missing) == len(hosts):

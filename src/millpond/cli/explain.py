@@ -1,6 +1,7 @@
 """millpond explain …"""
 
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ from millpond.cli.output import as_json, details
 from millpond.cli.server_create import chosen_flavor
 from millpond.cli.verdicts import plain, show_verdicts
 from millpond.disks.explain import BootFile, Explanation, Prospects, explain
+from millpond.hosts.cache import has_template, preview_link
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
 from millpond.images.source import find_boot_images
@@ -47,8 +49,8 @@ def command(
 def _explained(host: Host, image: Image) -> Explanation:
     boot = find_boot_images(image.format, image.properties, host.images.get)
     prospects = Prospects(
-        is_prepared=host.cache.has,
-        preview_link=host.cache.preview_link,
+        is_prepared=partial(has_template, host),
+        preview_link=partial(preview_link, host),
         is_local=host.images.local_file(image) is not None and host.seems_local,
     )
     selection = host.settings.libvirt.selection

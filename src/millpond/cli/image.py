@@ -8,6 +8,7 @@ import typer
 
 from millpond.cli.output import as_json, details, table, transfer
 from millpond.errors import ImageInUse
+from millpond.hosts.cache import remove_image
 from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake
 from millpond.images.source import booted_with
@@ -77,7 +78,7 @@ def remove(ctx: typer.Context, images: Names) -> None:
 
 def _remove_templates(deployment: Deployment, image: Image) -> None:
     for host in deployment.hosts.values():
-        host.cache.remove_image(image)
+        remove_image(host, image)
 
 
 def show_image(deployment: Deployment, image: Image, json: bool) -> None:

@@ -4,7 +4,7 @@ The caller writes the record that plan() answers before it has the disk made.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -35,13 +35,13 @@ class Disks:
     """A new disk is made as the configuration says, any other one served as its record says,
     whatever is configured now (B13)."""
 
-    backends: Mapping[Backend, ImageBackend]
-    legacy: ImageBackend
+    storage: Callable[[Backend], ImageBackend]
+    legacy_storage: Callable[[], ImageBackend]
     """Of disks that lie in no pool (deprecated): they are served, never made."""
     selection: Selection
     images: ImageSource
     templates: BaseTemplateImagehandler
-    blanks: BlankTemplates
+    blanks: Callable[[], BlankTemplates]
     base_pool: str
     locks: Locks
     watch: Watch = unwatched
@@ -58,12 +58,12 @@ class Disks:
         if request.image:
             return self._plan_from_image(request, request.image)
         if request.content is Content.CONFIG:  # always raw, in the directory pool (B12)
-            return self.backends[Backend.RAW].plan(request, None)
-        backend = self.backends[self.selection.blank_backend()]
+            return self.storage(Backend.RAW).plan(request, None)
+        backend = self.storage(self.selection.blank_backend())
         if request.content is Content.DATA:
             return backend.plan(request, None)
         size = -(-request.size // MiB) * MiB  # so that disks of one size share one template
-        template = self._template(self.blanks.name(request.content, size), DiskFormat.RAW)
+        template = self._template(self.blanks().name(request.content, size), DiskFormat.RAW)
         return backend.plan(replace(request, size=size), template)
 
     def fetch_template(
@@ -76,7 +76,7 @@ class Disks:
         if image:
             described = self.images.describe(image)
             return self.templates.fetch_image(described, disk.template.format, progress)
-        return self.blanks.fetch(disk.content, disk.size)
+        return self.blanks().fetch(disk.content, disk.size)
 
     def create(self, disk: Disk, template: Template | None, content: bytes = b"") -> Disk:
         """The disk of a record; one that was begun and not finished is made anew. The disk as it
@@ -143,20 +143,20 @@ class Disks:
             self._serving(disk).delete(disk)
 
     def _serving(self, disk: Disk) -> ImageBackend:
-        return self.legacy if disk.path else self.backends[disk.backend]
+        return self.legacy_storage() if disk.path else self.storage(disk.backend)
 
     def _plan_from_image(self, request: DiskRequest, image: Image) -> Disk:
         if not request.content.is_seen_by_the_guest:
             # A kernel's copy is the server's own, because libvirt gives it to QEMU's user for the
             # guest's life; raw, in a directory pool, because libvirt takes its path (B12).
             template = self._template(template_name(image.id, DiskFormat.RAW), DiskFormat.RAW)
-            return self.backends[Backend.RAW].plan(replace(request, size=image.size), template)
+            return self.storage(Backend.RAW).plan(replace(request, size=image.size), template)
         choice = self.selection.choose(image.format)
         LOG.debug("image %s goes to backend %s: %s", image.name, choice.backend, choice.reason)
         format = choice.template_format
         template = self._template(template_name(image.id, format), format)
         size = root_size(image, request.size)
-        return self.backends[choice.backend].plan(replace(request, size=size), template)
+        return self.storage(choice.backend).plan(replace(request, size=size), template)
 
     def _template(self, name: str, format: DiskFormat) -> TemplateRef:
         return TemplateRef(pool=self.base_pool, volume=name, format=format)

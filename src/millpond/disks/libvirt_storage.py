@@ -41,11 +41,11 @@ class LibvirtStorage:
         backend: Backend,
         pools: PoolsOf,
         *,
-        linked: FindLinked = nothing,
+        find_linked: FindLinked = nothing,
     ) -> None:
         self._backend = backend
         self._pools = pools
-        self._linked = linked
+        self._find_linked = find_linked
 
     def plan(self, request: DiskRequest, template: TemplateRef | None) -> Disk:
         pool = self._pools.for_disk(self._backend, request.role)
@@ -105,7 +105,7 @@ class LibvirtStorage:
             return (top,)
         base = VolumeSource(pool=disk.template.pool, volume=disk.template.volume)
         volume = Layer(source=base, format=disk.template.format)
-        return top, self._linked(disk.template.volume) or volume
+        return top, self._find_linked(disk.template.volume) or volume
 
     def extract(self, disk: Disk, image: ImageFile, progress: Progress = silent) -> None:
         """By qemu-img with every layer stated: createXMLFrom would take a raw disk for what its
@@ -115,7 +115,7 @@ class LibvirtStorage:
             qemu_img.extract(layers, image.path, image.format, compress=image.compress, told=told)
             return
         pool = self._pools.named(disk.pool)
-        if disk.overlay and disk.template and self._linked(disk.template.volume):
+        if disk.overlay and disk.template and self._find_linked(disk.template.volume):
             path = pool.get(disk.volume).path
             reason = "libvirt does not know what its template is linked to"
             raise NeedsHostFiles(f"a snapshot of {disk.role}", reason, path)
@@ -160,7 +160,7 @@ class LibvirtStorage:
     def _is_local(self, disk: Disk) -> bool:
         """With the template that backs it, whose pool may be remote."""
         volumes = [self._pools.named(disk.pool).get(disk.volume)]
-        if disk.overlay and disk.template and not self._linked(disk.template.volume):
+        if disk.overlay and disk.template and not self._find_linked(disk.template.volume):
             volumes.append(self._pools.base.get(disk.template.volume))
         return all(self._can_open(each, os.R_OK) for each in volumes)
 
@@ -176,7 +176,7 @@ class LibvirtStorage:
         top = _opened(self._pools.named(disk.pool).get(disk.volume), disk.format)
         if not disk.overlay or disk.template is None:
             return (top,)
-        if linked := self._linked(disk.template.volume):
+        if linked := self._find_linked(disk.template.volume):
             return top, linked
         base = self._pools.base.get(disk.template.volume)
         return top, _opened(base, disk.template.format)

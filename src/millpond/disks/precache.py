@@ -1,6 +1,6 @@
 """Templates ahead of need: what a server of an image would be made from on this host."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -35,7 +35,7 @@ def wanted(image: Image, boot: BootImages | None, selection: Selection) -> Itera
 
 def fetch(
     templates: BaseTemplateImagehandler,
-    backends: Mapping[Backend, ImageBackend],
+    storage: Callable[[Backend], ImageBackend],
     wanted: Sequence[Wanted],
     concurrency: int,
     progress: Progress = silent,
@@ -45,7 +45,7 @@ def fetch(
 
     def fetch_one(each: Wanted) -> Template:
         template = templates.fetch_image(each.image, each.format, progress)
-        backend = backends[each.backend] if each.backend else None
+        backend = storage(each.backend) if each.backend else None
         if isinstance(backend, UploadsTemplates):
             with templates.hold(template):
                 backend.upload_template(template)

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from millpond.doctor.finding import Finding, ok, problem
-from millpond.doctor.templates import opened_store
 from millpond.errors import Tool
+from millpond.hosts.cache import open_store
 from millpond.hosts.host import Host
 from millpond.libvirt.virtualization import qemu_user
 
@@ -32,7 +32,7 @@ def ways(host: Host) -> Iterator[Finding]:
 def bases(host: Host) -> Iterator[Finding]:
     """A base that QEMU's user owned could be written to by a guest (trap 17). What is linked is
     somebody else's."""
-    store = opened_store(host)
+    store = open_store(host)
     here = [each.volume for each in store.all() if not each.link] if store else []
     paths = [store.cache / each for each in here] if store else []
     changed = [path for path in paths if not _is_as_we_made_it(path)]

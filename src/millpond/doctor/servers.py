@@ -86,7 +86,7 @@ def _disk(host: Host, server: Server, disk: Disk) -> Finding | None:
 
 def _of_nova(host: Host, disk: Disk, owner: str) -> Finding | None:
     """One in the legacy layout, with its base."""
-    missing = ", ".join(str(path) for path in host.legacy.missing(disk))
+    missing = ", ".join(str(path) for path in host.legacy_storage.missing(disk))
     if not missing:
         return None
     return problem(f"{owner} cannot be used: {missing} is missing", "restore it from a copy")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from millpond.disks.rbd_storage import is_complete
 from millpond.doctor.finding import Finding, counted, ok, problem, some, warning
-from millpond.doctor.templates import opened_store
 from millpond.errors import PoolNotFound, Tool
+from millpond.hosts.cache import open_store
 from millpond.hosts.capabilities import volume_owners
 from millpond.hosts.host import Host
 from millpond.libvirt.consoles import CONSOLE_LOG
@@ -118,7 +118,7 @@ def _incomplete(host: Host, name: str) -> Finding | None:
 
 def _in_base_pool(host: Host) -> Finding | None:
     """What disks in Nova's legacy layout stand on is no stray, whoever has the server."""
-    store = opened_store(host)
+    store = open_store(host)
     unknown = store.unknown() if store else []
     strays = sorted(set(unknown) - _needed_by_nova(host)) if unknown else []
     return _reported(host.pool_plan.base.name, strays, _templates(host)) if strays else None

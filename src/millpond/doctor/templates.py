@@ -6,18 +6,14 @@ from functools import partial
 from millpond.doctor.finding import Finding, counted, ok, problem, some, warning
 from millpond.doctor.records import abandoned_locks, abandoned_writes
 from millpond.errors import ImageNotFound, Tool
+from millpond.hosts.cache import open_store
 from millpond.hosts.host import Host
 from millpond.model.server import Content, Disk, Server, TemplateRef
 from millpond.system import files
-from millpond.templates.store import TemplateStore
-
-
-def opened_store(host: Host) -> TemplateStore | None:
-    return host.cache.opened_store()
 
 
 def unfinished(host: Host) -> Iterator[Finding]:
-    store = opened_store(host)
+    store = open_store(host)
     begun = store.unfinished() if store else []
     left = [name for name in begun if store and not store.is_worked_on(name)]
     if left:
@@ -33,7 +29,7 @@ def unfinished(host: Host) -> Iterator[Finding]:
 
 def half_written(host: Host) -> Iterator[Finding]:
     """Records of templates, notes of their use, pins."""
-    if store := opened_store(host):
+    if store := open_store(host):
         directories = [each for each in files.entries(store.sidecar) if each.is_dir()]
         yield from abandoned_writes(directories, "note")
         yield from abandoned_locks([store.sidecar / "locks"])
@@ -42,7 +38,7 @@ def half_written(host: Host) -> Iterator[Finding]:
 def needed(host: Host) -> Iterator[Finding]:
     """What disks stand on. Two disks on the same template are one finding. The bases of disks in
     Nova's legacy layout are Nova's, and looked for with the disks."""
-    store = opened_store(host)
+    store = open_store(host)
     bases = {
         disk.template: (server, disk)
         for server in host.records.all()
@@ -57,9 +53,9 @@ def needed(host: Host) -> Iterator[Finding]:
 
 
 def links(host: Host) -> Iterator[Finding]:
-    store = opened_store(host)
+    store = open_store(host)
     linked = [each for each in store.all() if each.link] if store else []
-    lost = [each.volume for each in linked if host.cache.links.is_dangling(each)]
+    lost = [each.volume for each in linked if host.handlers.linking.is_dangling(each)]
     if lost:
         yield problem(
             f"{counted(len(lost), 'linked template')} cannot be read any more: {some(lost)}",
@@ -71,7 +67,7 @@ def links(host: Host) -> Iterator[Finding]:
 
 
 def _link_again(host: Host) -> str:
-    host.cache.cleanup()
+    host.handlers.clean_up()
     return "what could be linked again was, and what nothing uses was dropped"
 
 
@@ -102,13 +98,13 @@ def _has_image(host: Host, server: Server) -> bool:
 
 def _prepare(host: Host, base: TemplateRef, server: Server) -> str:
     image = host.images.describe(server.image.id)
-    template = host.cache.templates.fetch_image(image, base.format)
+    template = host.handlers.chosen.fetch_image(image, base.format)
     return f"it was prepared anew by {template.prepared}"
 
 
 def _clear(host: Host) -> str:
-    host.cache.cleanup()
-    store = opened_store(host)
+    host.handlers.clean_up()
+    store = open_store(host)
     left = store.unfinished() if store else []
     if left:
         return f"some of it stays for now: {some(left)}"

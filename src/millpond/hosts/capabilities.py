@@ -8,6 +8,7 @@ from functools import cached_property
 from millpond.config import VirtTypeOption
 from millpond.disks import image_types, space
 from millpond.disks.selection import SOURCES
+from millpond.hosts.cache import list_templates
 from millpond.hosts.host import Host
 from millpond.libvirt.facts import HostFacts, facts_of
 from millpond.libvirt.libvirt_pool import LibvirtPool
@@ -88,7 +89,7 @@ class Schedulable:
 def volume_owners(host: Host, pool: LibvirtPool) -> Mapping[str, str]:
     """In words, by the volume's name."""
     keeps_templates = pool.ceph or pool.name == host.pool_plan.base.name
-    templates = host.cache.all() if keeps_templates else ()
+    templates = list_templates(host) if keeps_templates else ()
     servers, _ = host.shared.records.readable()  # of all hosts: they may share the pool
     disks = [(disk, server) for server in servers for disk in server.disks]
     overlays = [(server.overlay, server) for server in servers]

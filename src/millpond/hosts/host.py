@@ -1,8 +1,10 @@
 """One host, as a record of its collaborators. It has no verbs, and decides nothing."""
 
 import os
+import socket
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,9 +16,10 @@ from millpond.disks.imaging import Imaging
 from millpond.disks.libvirt_storage import LibvirtStorage
 from millpond.disks.rbd_storage import RbdStorage
 from millpond.errors import MillpondError
-from millpond.hosts.cache import Cache
+from millpond.hosts.handlers import TemplateHandlers
 from millpond.hosts.shared import Shared
 from millpond.images.source import Library
+from millpond.legacy.bases import NovaBases
 from millpond.legacy.image_files import ImageCache
 from millpond.legacy.layout import NovaLayout
 from millpond.legacy.storage import LegacyStorage
@@ -26,16 +29,26 @@ from millpond.libvirt.consoles import ConsoleFiles, Consoles, ConsoleVolumes
 from millpond.libvirt.domains import Domains
 from millpond.libvirt.pool import Pool, PoolType
 from millpond.libvirt.pools import PoolPlan, Pools, PoolWanted
+from millpond.model.cloud import LinkAccess
 from millpond.model.formats import Backend
 from millpond.model.layer import CephAccess
 from millpond.model.server import VirtType
-from millpond.records.journal import Watch, unwatched
+from millpond.records.journal import Watch, nothing, unwatched
 from millpond.records.records import Records, RecordsOfHosts
 from millpond.scheduling.claims import Claims, Unclaimed
 from millpond.system import ceph_conf
+from millpond.system.iscsi import initiator_name
 from millpond.system.libvirtd import Libvirtd
 from millpond.system.locks import Locks, Slots
+from millpond.templates.blank import BlankTemplates
+from millpond.templates.cache_manager import ImageCacheManager, UsageLeases
+from millpond.templates.handler import HandlerContext
+from millpond.templates.publication import Publication
+from millpond.templates.remote import RemoteTemplates, claim
+from millpond.templates.scrub import Scrub
+from millpond.templates.store import LocalTemplates, TemplateStore
 from millpond.templates.uses import TemplateUses, Use
+from millpond.templates.verdicts import Rules
 
 
 def plan_pools(libvirt: LibvirtSettings) -> PoolPlan:
@@ -145,26 +158,117 @@ class Host:
         return Domains(self.libvirtd)
 
     @cached_property
-    def cache(self) -> Cache:
-        return Cache(
-            settings=self.settings,
-            common=self.shared.settings,
-            records=self.records,
+    def template_store(self) -> TemplateStore:
+        """Its pool is made if it is missing."""
+        base = self.pools.base
+        if base.local:
+            return LocalTemplates(base)
+        claim(self.pools.records, self.records.owner, self.name)
+        return RemoteTemplates(base, self.pools.records, self._template_sidecar)
+
+    def find_template_store(self) -> TemplateStore | None:
+        """None where no template was ever made: no pool is made to look for one."""
+        base = Path(self.pool_plan.base.path)
+        is_there = base.is_dir() or self._template_sidecar.is_dir()
+        return self.template_store if is_there else None
+
+    @property
+    def _template_sidecar(self) -> Path:
+        """On this machine, of a cache on a remote host."""
+        return self.directory / "templates"
+
+    @cached_property
+    def leases(self) -> UsageLeases:
+        term = timedelta(seconds=self.shared.settings.image_cache.host_lease_seconds)
+        return UsageLeases(self.template_store, lambda: self.records.owner, term)
+
+    @cached_property
+    def handlers(self) -> TemplateHandlers:
+        bases = self.nova_bases
+        context = HandlerContext(
+            store=self.template_store,
             images=self.images,
-            pools=self.pools,
-            uses=self.template_uses,
-            cluster=self.rbd_storage if self.settings.libvirt.rbd else None,
+            users=self.template_uses.users,
             watch=self.watch,
+            note_use=self.leases.note,
+            make_room=self._make_room,
+            adopt_image=bases.adopt_image if bases else nothing,
+            link_access=lambda: self.link_access,
+        )
+        wanted = self.shared.settings.template_image_handler
+        return TemplateHandlers(wanted, context, lambda: self.blanks, self.cluster)
+
+    @cached_property
+    def link_access(self) -> LinkAccess:
+        settings, name = self.shared.settings, socket.gethostname()
+        return LinkAccess(
+            host=name,
+            initiator=initiator_name(name),
+            owner=lambda: self.records.owner,
+            cinder=settings.cinder,
+            ceph=self.pool_plan.ceph,
+            bases=Path(self.pool_plan.base.path),
+            state=settings.state_path,
             reader=self._qemu_uid,
-            host=self.name,
-            sidecar=self.directory / "templates",
+            image_volume_project=settings.image_volume_project_id,
+            own_process=settings.own_process,
         )
 
     def _qemu_uid(self) -> int:
         user = virtualization.qemu_user(self.libvirtd)
         return user.uid if user else 0
 
+    @cached_property
+    def blanks(self) -> BlankTemplates:
+        return BlankTemplates(
+            self.template_store,
+            self.shared.settings.default_ephemeral_format,
+            self.template_uses.users,
+            self.watch,
+            self.leases.note,
+            self._make_room,
+            self.nova_bases.adopt_swap if self.nova_bases else nothing,
+        )
+
+    @cached_property
+    def nova_bases(self) -> NovaBases | None:
+        """None where files are remote, or the operator says that no legacy disk is left: then
+        nobody would look for disks that are backed by one."""
+        pools_only = self.settings.libvirt.selection.images_type.pools_only
+        is_none = pools_only or not self.template_store.local
+        return None if is_none else NovaBases(self.template_store)
+
+    @cached_property
+    def cache_manager(self) -> ImageCacheManager:
+        return ImageCacheManager(
+            self.template_store,
+            self.leases,
+            self.images,
+            find_uses=self.template_uses.all,
+            find_promised=self.template_uses.promised,
+            remove=self.handlers.remove,
+            cleanup=self.handlers.clean_up,
+        )
+
     @property
+    def cache_rules(self) -> Rules:
+        cache = self.shared.settings.image_cache
+        return Rules(
+            removes_unused=cache.remove_unused_base_images,
+            minimum_age=timedelta(seconds=cache.remove_unused_original_minimum_age_seconds),
+            max_bytes=cache.max_bytes,
+        )
+
+    def _make_room(self, needed: int) -> None:
+        self.cache_manager.make_room(self.cache_rules, needed)
+
+    @cached_property
+    def scrub(self) -> Scrub:
+        users = self.template_uses.users
+        publication = Publication(self.template_store, users, self.watch)
+        return Scrub(self.template_store, publication, users, self.handlers.renew)
+
+    @cached_property
     def template_uses(self) -> TemplateUses:
         """A template that a host uses stays on all that have their cache at the same place: they
         may share it, and nobody has proven that they do not."""
@@ -178,7 +282,8 @@ class Host:
             open_pool=self.pools.opened,
             base=self.pool_plan.base,
             find_legacy_uses=self._legacy_uses,
-            find_links=lambda: self.cache.links_by_name(),
+            find_store=self.find_template_store,
+            hosts_using=lambda template: self.leases.hosts_using(template),
         )
 
     def _legacy_uses(self) -> tuple[list[Use], tuple[str, ...]]:
@@ -208,21 +313,26 @@ class Host:
             incoming=self.directory / "ceph",
         )
 
+    @property
+    def cluster(self) -> RbdStorage | None:
+        """Where templates are uploaded to, too."""
+        return self.rbd_storage if self.settings.libvirt.rbd else None
+
+    def storage(self, backend: Backend) -> ImageBackend:
+        if backend is Backend.RBD:
+            return self.rbd_storage
+        return LibvirtStorage(backend, self.pools, find_linked=self.handlers.find_linked)
+
     @cached_property
     def disks(self) -> Disks:
         """Its pools are looked at, and made where they are missing."""
-        backends: dict[Backend, ImageBackend] = {
-            each: LibvirtStorage(each, self.pools, linked=self.cache.linked)
-            for each in (Backend.RAW, Backend.QCOW2, Backend.PLOOP, Backend.LVM)
-        }
-        backends[Backend.RBD] = self.rbd_storage
         return Disks(
-            backends=backends,
-            legacy=self.legacy,
+            storage=self.storage,
+            legacy_storage=lambda: self.legacy_storage,
             selection=self.settings.libvirt.selection,
             images=self.images,
-            templates=self.cache.templates,
-            blanks=self.cache.blanks,
+            templates=self.handlers.chosen,
+            blanks=lambda: self.blanks,
             base_pool=self.pool_plan.base.name,
             locks=self.locks,
             watch=self.watch,
@@ -237,7 +347,7 @@ class Host:
         return BlockJobs(self.libvirtd)
 
     @cached_property
-    def legacy(self) -> LegacyStorage:
+    def legacy_storage(self) -> LegacyStorage:
         """Of disks that lie in no pool."""
         return LegacyStorage(Path(self.pool_plan.base.path))
 

@@ -213,6 +213,12 @@ class PoolPlan:
         """Their logs, likewise."""
         return PoolWanted(name=f"{self.disks.name}.consoles", path=f"{self.disks.path}.consoles")
 
+    @property
+    def ceph(self) -> CephAccess | None:
+        """None where no disk is made in a Ceph cluster."""
+        wanted = self.by_backend.get(Backend.RBD)
+        return wanted.ceph if wanted else None
+
     def for_disk(self, backend: Backend, role: str = "disk") -> PoolWanted:
         """Where a new disk is made: this decides, and this is what is reported."""
         if backend.has_own_pool:

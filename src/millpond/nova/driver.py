@@ -23,6 +23,7 @@ from oslo_concurrency import lockutils
 
 from millpond.disks import image_types, precache, space
 from millpond.disks.backend import ImageFile
+from millpond.hosts.cache import list_templates, prune_bases
 from millpond.hosts.capabilities import disk_space, taken_image_types
 from millpond.hosts.host import Host
 from millpond.model.formats import DiskFormat, ImageFormat
@@ -76,7 +77,7 @@ class MillpondDriver(LibvirtDriver):
     def init_host(self, host: str) -> None:
         super().init_host(host)
         with explained():
-            self.millpond.cache.templates.init()
+            self.millpond.handlers.chosen.init()
         recover(self.millpond, host, Path(CONF.libvirt.snapshots_directory))
 
     def spawn(self, context: Any, instance: Any, image_meta: Any, *args: Any, **kw: Any) -> None:
@@ -174,17 +175,16 @@ class MillpondDriver(LibvirtDriver):
         with explained(image_id):
             image = self.millpond.images.describe(ImageId(image_id))
             wanted = list(precache.wanted(image, None, self.millpond.settings.libvirt.selection))
-            known = {each.volume for each in self.millpond.cache.all()}
-            disks = self.millpond.disks
-            fetched = precache.fetch(disks.templates, disks.backends, wanted, 1)
+            known = {each.volume for each in list_templates(self.millpond)}
+            templates, storage = self.millpond.handlers.chosen, self.millpond.storage
+            fetched = precache.fetch(templates, storage, wanted, 1)
         return any(each.volume not in known for each in fetched)
 
     def manage_image_cache(self, context: Any, all_instances: Any) -> None:
         """Ours, and what Nova's own driver has left in the same directory."""
-        cache = self.millpond.cache
         with explained():
-            cache.manager.prune(cache.rules)
-            cache.prune_bases(_bases_of(all_instances))
+            self.millpond.cache_manager.prune(self.millpond.cache_rules)
+            prune_bases(self.millpond, _bases_of(all_instances))
 
     def migrate_disk_and_power_off(
         self, context: Any, instance: Any, *args: Any, **kw: Any

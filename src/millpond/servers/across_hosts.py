@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from millpond.errors import ConnectionLost, HostNotConfigured, HostProblem, HostUnreachable
+from millpond.hosts.cache import has_template
 from millpond.hosts.deployment import Deployment
 from millpond.libvirt.domains import Domains
 from millpond.model.server import Server
@@ -115,7 +116,7 @@ def _planning(deployment: Deployment, request: ServerRequest) -> Plan:
         return HostPlan(
             server=planned(host, request),
             native=choice.native,
-            cached=host.cache.has(request.image.id, choice.template_format, choice.backend),
+            cached=has_template(host, request.image.id, choice.template_format, choice.backend),
         )
 
     return plan

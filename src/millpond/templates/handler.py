@@ -46,8 +46,8 @@ class HandlerContext:
     note_use: NoteUse = nothing
     make_room: MakeRoom = nothing
     adopt_image: AdoptImage = nothing
-    links: LinkAccess | None = None
-    """By whom a handler links that does."""
+    link_access: Callable[[], LinkAccess] | None = None
+    """By whom a handler links that does; asked for when it first does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from millpond.model.formats import Backend, DiskFormat
 from millpond.model.server import Server
 from millpond.records.records import Records
 from millpond.templates.cache_manager import Uses
+from millpond.templates.store import TemplateStore
 from millpond.xml.domain import ChainsXml, LayerXml
 
 Use = tuple[str, str]
@@ -32,8 +33,15 @@ class TemplateUses:
     base: PoolWanted
     find_legacy_uses: Callable[[], tuple[list[Use], tuple[str, ...]]]
     """By disks that lie in no pool; and, in words, disks of which it is not known."""
-    find_links: Callable[[], Mapping[str, str]] = dict
-    """Templates that are links, by the name of what they lead to in the network."""
+    find_store: Callable[[], TemplateStore | None]
+    """None where no template was ever made."""
+    hosts_using: Callable[[str], tuple[str, ...]]
+    """Other hosts that share the cache, in words."""
+
+    def users(self, template: str) -> tuple[str, ...]:
+        """Whoever uses a template, ours or not: records, domains, volumes and legacy disks of
+        this host, and other hosts. Nothing is removed without asking."""
+        return self.all().of(template) + self.hosts_using(template)
 
     def promised(self) -> Uses:
         """By our records alone, which name a template before it is fetched."""
@@ -52,10 +60,17 @@ class TemplateUses:
         return servers, tuple(f"perhaps server {each.path.stem}: {each}" for each in unreadable)
 
     def _of_domains(self) -> Iterator[Use]:
-        links = self.find_links()
+        links = self._links()
         for domain in self.domains.chains():
             for template in filter(None, self._named_by(domain, links)):
                 yield template, domain.name
+
+    def _links(self) -> Mapping[str, str]:
+        """Templates that are links, by what they lead to in the network, as a domain names it."""
+        store = self.find_store()
+        linked = [(each, each.link) for each in store.all() if each.link] if store else []
+        sources = [(each, link.rbd or link.iscsi) for each, link in linked]
+        return {source.place: each.volume for each, source in sources if source}
 
     def _named_by(self, domain: ChainsXml, links: Mapping[str, str]) -> Iterator[str | None]:
         for path in (domain.kernel, domain.initrd):

@@ -4,6 +4,7 @@ where it is; anything else is downloaded."""
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from millpond.errors import MillpondError, NotFound, NotLinkable, VolumeNotConnected
 from millpond.images.formats.inspection import Inspection
@@ -64,8 +65,12 @@ class Unlinking:
 class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
     def __init__(self, context: HandlerContext) -> None:
         super().__init__(context)
-        assert context.links is not None  # whoever starts us says by whom to link
-        self._targets = LinkTargets(context.links)
+        self._link_access = context.link_access
+
+    @cached_property
+    def _targets(self) -> LinkTargets:
+        assert self._link_access  # whoever starts us says by whom to link
+        return LinkTargets(self._link_access())
 
     def init(self) -> None:
         """Undo what was interrupted; make dangling links again, or remove them."""

@@ -1,0 +1,88 @@
+"""The handlers of a host's templates: each is reached and removed by the one that made it."""
+
+import logging
+from collections.abc import Callable
+from functools import cached_property
+
+from millpond.config import HANDLERS
+from millpond.disks.rbd_storage import RbdStorage
+from millpond.model.layer import Layer
+from millpond.model.template import Template
+from millpond.templates.blank import BlankTemplates
+from millpond.templates.handler import BaseTemplateImagehandler, HandlerContext, find_handler
+
+LOG = logging.getLogger(__name__)
+
+LINKING = "volume-based-linking"
+DOWNLOADING = "downloading"
+NOT_LINKED = "the files of the host cannot be opened here"
+
+
+class TemplateHandlers:
+    def __init__(
+        self,
+        wanted: str,
+        context: HandlerContext,
+        blanks: Callable[[], BlankTemplates],
+        cluster: RbdStorage | None,
+    ) -> None:
+        """``cluster``: where templates are uploaded to, too."""
+        self._wanted = wanted
+        self._context = context
+        self._blanks = blanks
+        self._cluster = cluster
+
+    @cached_property
+    def chosen(self) -> BaseTemplateImagehandler:
+        """Of new templates."""
+        kind = find_handler(HANDLERS, self._wanted)
+        if not self._context.store.local and issubclass(kind, find_handler(HANDLERS, LINKING)):
+            LOG.warning("images are not linked: %s", NOT_LINKED)
+            kind = find_handler(HANDLERS, DOWNLOADING)
+        return kind(self._context)
+
+    @cached_property
+    def linking(self) -> BaseTemplateImagehandler:
+        """Of templates that are links, whatever handler is chosen for new ones."""
+        kind = find_handler(HANDLERS, LINKING)
+        return self.chosen if isinstance(self.chosen, kind) else kind(self._context)
+
+    def clean_up(self) -> None:
+        """Finish or undo what was interrupted, and look after what is linked."""
+        self.chosen.init()
+        is_linked = any(each.link for each in self._context.store.all())
+        if is_linked and self.linking is not self.chosen:
+            self.linking.init()
+
+    def find_linked(self, template: str) -> Layer | None:
+        """Where a template's bytes are, if it is a link."""
+        found = self._context.store.find(template)
+        if not found or not found.link:
+            return None
+        return self.linking.reach(found).linked_layer
+
+    def renew(self, template: Template) -> Template:
+        """Prepare the template of an image anew."""
+        image = self._context.images.describe(template.image)
+        return self.chosen.renew_image(image, template.format)
+
+    def remove(self, template: Template) -> None:
+        """Its lock is held, and nothing uses it. In a Ceph cluster it goes first, while its name
+        is known here, unless disks of other hosts stand on it."""
+        if self._cluster:
+            self._cluster.remove_template(template.volume)
+            self._cluster.remove_link_snapshot(template)
+        if template.link or template.image:
+            self._handler_of(template).drop(template)
+        else:
+            self._blanks().remove(template)
+
+    def remove_image(self, template: Template) -> None:
+        """The template of an image, unless something uses it. Its lock is not held, and it has
+        left the cluster."""
+        if self._cluster:
+            self._cluster.remove_link_snapshot(template)
+        self._handler_of(template).remove_image(template.image, template.format)
+
+    def _handler_of(self, template: Template) -> BaseTemplateImagehandler:
+        return self.linking if template.link else self.chosen
