@@ -1,5 +1,6 @@
 """tools/setup: its stages do not disturb one another, and what fails there speaks for itself."""
 
+import fcntl
 import os
 import re
 import subprocess
@@ -95,3 +96,19 @@ def test_a_failing_apt_get_is_quoted(tmp_path):
     assert "will refresh the package lists" in first
     assert said == "E: No packages found"
     assert last == "setup: the stage guest-packages failed."
+
+
+def test_two_set_ups_of_a_machine_wait_for_each_other():
+    """At once they would both start virtlogd, and one would fail."""
+    with Path("/etc/os-release").open("rb") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        second = subprocess.Popen(
+            [SETUP, "--dry-run", "state"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert second.stdout.readline() == (
+            "setup: another set-up runs on this machine: waiting for it.\n"
+        )
+        assert second.poll() is None
+    assert second.wait(timeout=20) == 0
