@@ -21,7 +21,6 @@ from millpond.model.sizes import GiB, MiB
 from millpond.model.volume import Volume, VolumeSpec
 from millpond.records.journal import unwatched
 from millpond.records.records import FileRecords
-from millpond.scheduling.claims import Unclaimed
 from millpond.servers import grow
 from millpond.servers.recover import recover
 from millpond.system.locks import Locks
@@ -164,7 +163,7 @@ def host_of(pool: PoolThatDies, records: FileRecords) -> Any:
     return SimpleNamespace(
         domains=Off(),
         records=records,
-        claims=Unclaimed(),
+        claims=None,
         disks=disks_in(pool),
         watch=unwatched,
     )

@@ -13,7 +13,7 @@ from millpond.hosts.shared import Shared
 from millpond.model.server import Server
 from millpond.records.journal import Watch, unwatched
 from millpond.scheduling.api import LazyDoor
-from millpond.scheduling.claims import Claims, PlacedClaims, Unclaimed
+from millpond.scheduling.claims import Claims, PlacedClaims
 from millpond.scheduling.placement import Placement
 from millpond.scheduling.reporter import Reporter, ReportFile
 from millpond.scheduling.scheduler import Scheduler
@@ -68,9 +68,10 @@ class Deployment(Shared):
         return Placement(LazyDoor(self.settings.placement, self._placement_directory))
 
     @cached_property
-    def claims(self) -> Claims:
+    def claims(self) -> Claims | None:
+        """None where nothing is scheduled."""
         if not self.schedules:
-            return Unclaimed()
+            return None
         return PlacedClaims(self._placement, lambda: self.scheduler.reporter.providers())
 
     def host(self, name: str = "") -> Host:

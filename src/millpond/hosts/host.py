@@ -35,7 +35,7 @@ from millpond.model.layer import CephAccess
 from millpond.model.server import VirtType
 from millpond.records.journal import Watch, nothing, unwatched
 from millpond.records.records import Records, RecordsOfHosts
-from millpond.scheduling.claims import Claims, Unclaimed
+from millpond.scheduling.claims import Claims
 from millpond.system import ceph_conf
 from millpond.system.iscsi import initiator_name
 from millpond.system.libvirtd import Libvirtd
@@ -103,7 +103,8 @@ class Host:
         self.shared = shared
         self.settings: HostSettings = shared.settings.hosts[name]
         self.watch = watch
-        self.claims = claims or Unclaimed()
+        self.claims = claims
+        """None where nothing is scheduled."""
         self.directory = shared.settings.state_path / "hosts" / name
         """Of this host's, on this machine."""
         self.locks = shared.locks if name == LOCAL else Locks(self.directory / "locks")

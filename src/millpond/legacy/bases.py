@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -32,10 +32,10 @@ _SWAP = b"SWAPSPACE2"
 """At the end of the first page of a swap area (union swap_header of the kernel)."""
 
 
+@dataclass(frozen=True, slots=True)
 class NovaBases:
-    def __init__(self, store: TemplateStore) -> None:
-        """A store whose files are local."""
-        self._store = store
+    _store: TemplateStore
+    """One whose files are local."""
 
     def adopt_image(
         self, image: Image, format: DiskFormat, find_fault: FindFault

@@ -24,16 +24,6 @@ class Claims(Protocol):
     def release(self, server: Server) -> None: ...
 
 
-class Unclaimed:
-    """Where nothing is scheduled."""
-
-    def hold(self, server: Server) -> None:
-        """There is nobody to ask."""
-
-    def release(self, server: Server) -> None:
-        """Nor to tell."""
-
-
 class PlacedClaims:
     """In Placement."""
 

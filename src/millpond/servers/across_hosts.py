@@ -82,8 +82,9 @@ def delete(deployment: Deployment, name_or_id: str, *, force: bool = False) -> N
             raise
         LOG.warning("the domain and the disks of %s stay behind: %s", server.name, error)
         with deployment.records.lock(server):
-            with steps.log_placement_errors(server):
-                deployment.claims.release(server)
+            if deployment.claims:
+                with steps.log_placement_errors(server):
+                    deployment.claims.release(server)
             deployment.records.remove(server.id)
 
 

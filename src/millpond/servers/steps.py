@@ -56,11 +56,13 @@ def unrecorded_domains(host: Host) -> list[MarkedDomain]:
 
 
 def claim(host: Host, server: Server) -> None:
-    host.claims.hold(server)
+    if host.claims:
+        host.claims.hold(server)
 
 
 def release(host: Host, server: Server) -> None:
-    host.claims.release(server)
+    if host.claims:
+        host.claims.release(server)
 
 
 @contextmanager
