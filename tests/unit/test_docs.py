@@ -1,5 +1,6 @@
 """The documents are true to the code."""
 
+import ast
 import re
 import runpy
 import subprocess
@@ -42,6 +43,31 @@ def test_the_architecture_shows_every_step_of_every_verb():
     for name in VERBS:
         steps = " ─▶ ".join(steps_of(name))
         assert re.search(rf"^ {name}: +{re.escape(steps)}\b", text, re.M), name
+
+
+def test_the_architecture_names_only_what_is_there():
+    text = (DOCS / "architecture.md").read_text()
+    named = re.findall(r"`([\w/]+\.py):([\w.]+)`", text)
+    assert len(named) > 30
+    assert [f"{module}:{name}" for module, name in named if name not in _names_in(module)] == []
+
+
+@cache
+def _names_in(module):
+    """Functions and classes, and what classes define, as ``Class.name``."""
+    path = ROOT / "src" / "millpond" / module
+    if not path.exists():
+        return set()
+    tree = ast.parse(path.read_text())
+    named = (ast.FunctionDef, ast.ClassDef)
+    top = [each for each in tree.body if isinstance(each, named)]
+    return {each.name for each in top} | {
+        f"{each.name}.{inner.name}"
+        for each in top
+        if isinstance(each, ast.ClassDef)
+        for inner in each.body
+        if isinstance(inner, named)
+    }
 
 
 # What code, tests and pages refer to by number, in its one form, and where that is.
