@@ -185,11 +185,6 @@ class Domains:
     def names(self) -> dict[str, str]:
         return {each.name: id for id, each in self.defined.items()}
 
-    def records(self, *, ignoring: Any = ()) -> Iterator[MarkedDomain]:
-        for id, each in self.defined.items():
-            if each.record and id not in ignoring:
-                yield MarkedDomain(name=each.name, uuid=id, record=each.record)
-
     def description(self, id: str, *, defined: bool = False) -> DomainXml | None:
         found = self.defined.get(id)
         return found if defined else self.live.get(id, found)
@@ -216,65 +211,82 @@ class Domains:
             self.live.pop(id, None)
             self.paused.discard(id)
 
-    def mark(self, id: str, record: RecordXml) -> None:
+    def both(self) -> tuple[dict[str, DomainXml], dict[str, DomainXml]]:
+        return self.live, self.defined
+
+    def let_go(self, id: str, target: str) -> None:
+        """The guest, late."""
+        self.holds_on = False
+        detach(self.live, id, target)
+
+    @contextmanager
+    def pause(self, id: str) -> Iterator[None]:
+        self.paused.add(id)
+        try:
+            yield
+        finally:
+            self.resume(id)
+
+    def resume(self, id: str) -> None:
+        self._world.moments("call")
+        self.paused.discard(id)
+
+    def is_stuck(self, _id: str) -> bool:
+        return False
+
+    def suppress_if_off(self, _id: str) -> Any:
+        return nullcontext()
+
+
+def detach(domains: dict[str, DomainXml], id: str, target: str) -> None:
+    kept = tuple(each for each in domains[id].disks if each.target != target)
+    domains[id] = replace(domains[id], disks=kept)
+
+
+class DomainRecords:
+    def __init__(self, world: "World") -> None:
+        self._world = world
+
+    def all(self, *, ignoring: Any = ()) -> Iterator[MarkedDomain]:
+        for id, each in self._world.domains.defined.items():
+            if each.record and id not in ignoring:
+                yield MarkedDomain(name=each.name, uuid=id, record=each.record)
+
+    def put(self, id: str, record: RecordXml) -> None:
         with self._world.moments.around("call"):
-            for each in self._both():
+            for each in self._world.domains.both():
                 if id in each:
                     each[id] = replace(each[id], record=record)
 
+
+class DomainDisks:
+    def __init__(self, world: "World") -> None:
+        self._world = world
+
     def attach(self, id: str, disk: DiskXml) -> None:
-        for each in self._both():
+        for each in self._world.domains.both():
             with self._world.moments.around("call"):
                 if each[id].disk(disk.target) is None:
                     each[id] = replace(each[id], disks=(*each[id].disks, disk))
 
     def detach(self, id: str, disk: DiskXml) -> None:
-        for each in self._both():
+        for each in self._world.domains.both():
             with self._world.moments.around("call"):
-                if self.holds_on and each is self.live and each[id].disk(disk.target):
+                if (
+                    self._world.domains.holds_on
+                    and each is self._world.domains.live
+                    and each[id].disk(disk.target)
+                ):
                     raise GuestHoldsOn(disk.target, 10)
-                self._let_go(each, id, disk.target)
+                detach(each, id, disk.target)
 
-    def let_go(self, id: str, target: str) -> None:
-        """The guest, late."""
-        self.holds_on = False
-        self._let_go(self.live, id, target)
-
-    def resize_disk(self, id: str, target: str, size: int) -> None:
-        disk = self.live[id].disk(target)
+    def resize(self, id: str, target: str, size: int) -> None:
+        disk = self._world.domains.live[id].disk(target)
         assert disk
         assert disk.source
         pool = self._world.pools.named(disk.source.pool or "")
         if pool.get(disk.source.volume or "").capacity < size:
             pool.resize(disk.source.volume or "", size)
-
-    @contextmanager
-    def holding_still(self, id: str) -> Iterator[None]:
-        self.paused.add(id)
-        try:
-            yield
-        finally:
-            self.wake(id)
-
-    def wake(self, id: str) -> None:
-        self._world.moments("call")
-        self.paused.discard(id)
-
-    def full_name_of_machine(self, _virt_type: str, name: str) -> str:
-        return name
-
-    def is_stuck(self, _id: str) -> bool:
-        return False
-
-    def unless_off(self, _id: str) -> Any:
-        return nullcontext()
-
-    def _both(self) -> tuple[dict[str, DomainXml], dict[str, DomainXml]]:
-        return self.live, self.defined
-
-    def _let_go(self, domains: dict[str, DomainXml], id: str, target: str) -> None:
-        kept = tuple(each for each in domains[id].disks if each.target != target)
-        domains[id] = replace(domains[id], disks=kept)
 
 
 class BlockJobs:
@@ -400,12 +412,15 @@ class World:
         fields: dict[str, Any] = {
             "name": "local",
             "domains": self.domains,
+            "domain_disks": DomainDisks(self),
+            "domain_records": DomainRecords(self),
             "block_jobs": BlockJobs(self),
             "records": self.records,
             "claims": self.claims,
             "disks": self._disks(),
             "pools": self.pools,
             "choose_virt_type": lambda: VirtType.QEMU,
+            "full_machine_name": lambda _virt_type, name: name,
             "consoles": SimpleNamespace(make=nothing, remove=nothing),
             "starts": SimpleNamespace(hold=nullcontext),
             "watch": self._watch,

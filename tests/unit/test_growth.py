@@ -151,7 +151,9 @@ class Off:
     def state(self, _id: str) -> str:
         return "stopped"
 
-    def mark(self, _id: str, _record: object) -> None:
+
+class NoDomainRecords:
+    def put(self, _id: str, _record: object) -> None:
         """Nobody reads it here."""
 
 
@@ -162,6 +164,7 @@ def disks_in(pool: PoolThatDies) -> Disks:
 def host_of(pool: PoolThatDies, records: FileRecords) -> Any:
     return SimpleNamespace(
         domains=Off(),
+        domain_records=NoDomainRecords(),
         records=records,
         claims=None,
         disks=disks_in(pool),

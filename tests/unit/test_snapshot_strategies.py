@@ -152,7 +152,7 @@ class Machine:
         active = "7" if self.now != "stopped" and not defined else None
         return SimpleNamespace(id=active, disks=(disk,), disk=lambda _target: disk)
 
-    def mark(self, _id, _record):
+    def put(self, _id, _record):
         """The domain's copy of the record."""
 
     def is_stuck(self, _id):
@@ -166,16 +166,16 @@ class Machine:
         self.asked.append("power off")
         self.now = "stopped"
 
-    def wake(self, _id):
+    def resume(self, _id):
         if self.now == "paused":
-            self.asked.append("wake")
+            self.asked.append("resume")
             self.now = "running"
 
     @contextmanager
-    def holding_still(self, _id):
+    def pause(self, _id):
         yield
 
-    unless_off = holding_still
+    suppress_if_off = pause
 
     def commit(self, *_words):
         self.asked.append("commit")
@@ -209,6 +209,7 @@ def overlaid(host, tmp_path):
         joined = host_with(
             host,
             domains=machine,
+            domain_records=machine,
             block_jobs=machine,
             pools=Volumes(tmp_path),
             disks=disks_of({Backend.QCOW2: Remote()}),
@@ -256,7 +257,7 @@ def test_a_server_that_was_started_to_merge_by_a_process_that_died_is_not_woken(
     left = host.records.find(SERVER.id)
     machine = Machine("paused", on_overlay=on_overlay)
     overlaid(machine, left.operation.details).restore(left)
-    assert "wake" not in machine.asked
+    assert "resume" not in machine.asked
     assert machine.now == "stopped"
 
 

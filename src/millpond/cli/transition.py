@@ -53,7 +53,7 @@ def _found(host: Host, *, asked_for: bool) -> Sequence[LegacyStatus]:
             raise
         complain(error)
         return ()
-    return find_status(layout, host.records, host.domains)
+    return find_status(layout, host.records, host.domains, host.domain_records)
 
 
 def _lines(server: LegacyStatus) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from millpond.disks.backend import FreezesItself, ImageFile
 from millpond.disks.disks import Disks
 from millpond.errors import DiskNotFound
 from millpond.libvirt.block_jobs import COPY, BlockJobs
-from millpond.libvirt.domains import Domains
+from millpond.libvirt.domains import DomainDisks, Domains
 from millpond.model.layer import FileSource, Layer
 from millpond.model.names import ServerId
 from millpond.model.server import Disk
@@ -27,10 +27,16 @@ has ended."""
 
 class Imaging:
     def __init__(
-        self, disks: Disks, domains: Domains, jobs: BlockJobs, watch: Watch = unwatched
+        self,
+        disks: Disks,
+        domains: Domains,
+        domain_disks: DomainDisks,
+        jobs: BlockJobs,
+        watch: Watch = unwatched,
     ) -> None:
         self._disks = disks
         self._domains = domains
+        self._domain_disks = domain_disks
         self._jobs = jobs
         self._watch = watch
 
@@ -57,7 +63,7 @@ class Imaging:
 
     def files(self) -> set[Path]:
         """What disks of whatever domain are copied to at this moment."""
-        disks = [disk for domain in self._domains.chains() for disk in domain.disks]
+        disks = [disk for domain in self._domain_disks.chains() for disk in domain.disks]
         return {Path(each.mirror.file) for each in disks if each.mirror and each.mirror.file}
 
     def stop(self, server: ServerId, disks: Sequence[Disk]) -> None:

@@ -24,7 +24,7 @@ _BASE = re.compile(r"[0-9a-f]{40}(\.\w+)?")  # SHA-1 of an image's id, as Nova n
 def domains(host: Host) -> Iterator[Finding]:
     """Servers that only their domain tells of: the state directory was lost, or is another."""
     known = {server.id for server in host.records.all()}
-    marked = list(host.domains.records(ignoring=known))
+    marked = list(host.domain_records.all(ignoring=known))
     since = {server.name for server in host.records.all()}  # made while we were listing
     lost = [domain for domain in marked if domain.name not in since]
     for domain in lost:

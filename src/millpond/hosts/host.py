@@ -26,7 +26,7 @@ from millpond.legacy.storage import LegacyStorage
 from millpond.libvirt import virtualization
 from millpond.libvirt.block_jobs import BlockJobs
 from millpond.libvirt.consoles import ConsoleFiles, Consoles, ConsoleVolumes
-from millpond.libvirt.domains import Domains
+from millpond.libvirt.domains import DomainDisks, DomainRecords, Domains
 from millpond.libvirt.pool import Pool, PoolType
 from millpond.libvirt.pools import PoolPlan, Pools, PoolWanted
 from millpond.model.cloud import LinkAccess
@@ -159,6 +159,14 @@ class Host:
         return Domains(self.libvirtd)
 
     @cached_property
+    def domain_disks(self) -> DomainDisks:
+        return DomainDisks(self.libvirtd)
+
+    @cached_property
+    def domain_records(self) -> DomainRecords:
+        return DomainRecords(self.libvirtd)
+
+    @cached_property
     def template_store(self) -> TemplateStore:
         """Its pool is made if it is missing."""
         base = self.pools.base
@@ -279,7 +287,7 @@ class Host:
         records = RecordsOfHosts(self.shared.records, lambda host: host not in others)
         return TemplateUses(
             records=records,
-            domains=self.domains,
+            domain_disks=self.domain_disks,
             open_pool=self.pools.opened,
             base=self.pool_plan.base,
             find_legacy_uses=self._legacy_uses,
@@ -341,7 +349,7 @@ class Host:
 
     @cached_property
     def imaging(self) -> Imaging:
-        return Imaging(self.disks, self.domains, self.block_jobs, self.watch)
+        return Imaging(self.disks, self.domains, self.domain_disks, self.block_jobs, self.watch)
 
     @cached_property
     def block_jobs(self) -> BlockJobs:
@@ -364,3 +372,6 @@ class Host:
         if wanted in (VirtTypeOption.KVM, VirtTypeOption.QEMU):
             return VirtType(wanted.value)
         return virtualization.choose(self.libvirtd, local=self.probe_local_files())
+
+    def full_machine_name(self, virt_type: VirtType, name: str) -> str:
+        return virtualization.full_machine_name(self.libvirtd, virt_type, name)

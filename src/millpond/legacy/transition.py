@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from millpond.legacy.disk import LegacyDisk, LegacyServer
 from millpond.legacy.layout import NovaLayout
 from millpond.legacy.nova_domain import NovaDomainXml, objections
-from millpond.libvirt.domains import Domains
+from millpond.libvirt.domains import DomainRecords, Domains
 from millpond.model.names import ServerId
 from millpond.records.records import Records
 
@@ -22,9 +22,11 @@ class LegacyStatus:
     """Of adopting it, or of an adopted one's disks."""
 
 
-def status(layout: NovaLayout, records: Records, domains: Domains) -> list[LegacyStatus]:
+def status(
+    layout: NovaLayout, records: Records, domains: Domains, domain_records: DomainRecords
+) -> list[LegacyStatus]:
     names = {server.id: server.name for server in records.all()}
-    marked = {domain.uuid for domain in domains.records(ignoring=names)}
+    marked = {domain.uuid for domain in domain_records.all(ignoring=names)}
     found = layout.servers(known={*names, *marked})
     return [_status(each, names.get(each.id), domains) for each in found]
 

@@ -13,7 +13,6 @@ from millpond.system.libvirtd import ConsoleStream, Libvirtd
 from millpond.system.waiting import wait_until
 from millpond.xml.domain import NAMESPACE, BareRecordXml, ChainsXml, DiskXml, DomainXml, RecordXml
 from millpond.xml.element import Element
-from millpond.xml.host import DomainCapabilitiesXml
 
 X = TypeVar("X", bound=Element)
 
@@ -57,16 +56,6 @@ class Domains:
         with self._host.calling("listing domains") as connection:
             return {each.name(): each.UUIDString() for each in connection.listAllDomains(0)}
 
-    def full_name_of_machine(self, virt_type: str, name: str) -> str:
-        """With its version, of a machine type that libvirt knows by a shorter name, or chooses (an
-        empty one). As it is where libvirt does not know it: the domain is refused, then."""
-        try:
-            with self._host.calling("asking for a machine type") as connection:
-                found = connection.getDomainCapabilities(None, None, name or None, virt_type, 0)
-        except LibvirtFailed:
-            return name
-        return DomainCapabilitiesXml.from_xml(found).machine or name
-
     def define(self, xml: DomainXml) -> None:
         """One that Nova gave another name is renamed first: a UUID has one name."""
         with self._host.calling(f"defining domain {xml.name}", slow=True) as connection:
@@ -77,63 +66,98 @@ class Domains:
 
     def read(self, id: ServerId, kind: type[X]) -> X | None:
         """Of a domain that may not be ours, what the kind knows; as it runs, if it does."""
-        with self._find(id, "reading the definition") as domain:
+        with _find(self._host, id, "reading the definition") as domain:
             return kind.from_xml(domain.XMLDesc(0)) if domain else None
 
     def description(self, id: ServerId, *, defined: bool = False) -> DomainXml | None:
         """As it runs, if it does; or always as it is defined, for the next start."""
         flags = libvirtd.XML_INACTIVE if defined else 0
-        with self._find(id, "reading the description") as domain:
+        with _find(self._host, id, "reading the description") as domain:
             return DomainXml.from_xml(domain.XMLDesc(flags)) if domain else None
 
     def start(self, id: ServerId, *, paused: bool = False) -> None:
         """A domain that runs already is no error."""
-        with self._get(id, "starting", slow=True) as domain:
+        with _get(self._host, id, "starting", slow=True) as domain:
             if not domain.isActive():
                 domain.createWithFlags(libvirtd.START_PAUSED if paused else 0)
 
     def shutdown(self, id: ServerId) -> None:
         """Ask the guest to power itself off."""
-        with self.unless_off(id), self._get(id, "shutting down") as domain:
+        with self.suppress_if_off(id), _get(self._host, id, "shutting down") as domain:
             domain.shutdown()
 
     def power_off(self, id: ServerId) -> None:
         """Pull the plug. A domain that is off or gone is no error."""
-        with self.unless_off(id), self._find(id, "powering off", slow=True) as domain:
+        with self.suppress_if_off(id), _find(self._host, id, "powering off", slow=True) as domain:
             if domain and domain.isActive():
                 domain.destroy()
 
     def undefine(self, id: ServerId) -> None:
         """A domain that is gone already is no error."""
-        with self._find(id, "undefining") as domain:
+        with _find(self._host, id, "undefining") as domain:
             if domain:
                 domain.undefineFlags(libvirtd.UNDEFINE_FLAGS)
 
-    def records(self, *, ignoring: Collection[str] = ()) -> Iterator[MarkedDomain]:
-        """Our records in the metadata of the host's domains. A domain that somebody cloned
-        carries the record of another server."""
+    @contextmanager
+    def pause(self, id: ServerId) -> Iterator[None]:
+        """For the block: a running guest does nothing meanwhile."""
+        runs = self.state(id) == "running"
+        try:
+            if runs:
+                with _get(self._host, id, "pausing") as domain:
+                    domain.suspend()
+            yield
+        finally:
+            if runs:
+                self.resume(id)
+
+    def resume(self, id: ServerId) -> None:
+        """A guest that is not paused is no error."""
+        if self.state(id) == "paused":
+            with self.suppress_if_off(id), _get(self._host, id, "resuming") as domain:
+                domain.resume()
+
+    def is_stuck(self, id: ServerId) -> bool:
+        """Whether QEMU has paused the guest because a disk took nothing more."""
+        with _get(self._host, id, "asking for the state") as domain:
+            return bool(domain.state(0) == libvirtd.STUCK)
+
+    @contextmanager
+    def suppress_if_off(self, id: ServerId) -> Iterator[None]:
+        """A call in the block that fails because the guest has powered itself off is no error."""
+        try:
+            yield
+        except LibvirtFailed:
+            if self.state(id) != "stopped":
+                raise
+
+    def open_console(self, id: ServerId) -> ConsoleStream:
+        with _get(self._host, id, "opening the console") as domain:
+            stream = domain.connect().newStream(0)
+            domain.openConsole(None, stream, libvirtd.CONSOLE_FORCE)
+            return ConsoleStream(stream)
+
+
+class DomainRecords:
+    """Our records in the metadata of the host's domains."""
+
+    def __init__(self, host: Libvirtd) -> None:
+        self._host = host
+
+    def all(self, *, ignoring: Collection[str] = ()) -> Iterator[MarkedDomain]:
+        """A domain that somebody cloned carries the record of another server."""
         with self._host.calling("listing domains") as connection:
             domains = connection.listAllDomains(0)
         for domain in domains:
             if domain.UUIDString() in ignoring:
                 continue
-            if record := self._record(domain):
+            if record := self._read(domain):
                 yield MarkedDomain(name=domain.name(), uuid=domain.UUIDString(), record=record)
 
-    def chains(self) -> Iterator[ChainsXml]:
-        """What each domain of the host stands on, as it is defined and as it runs."""
-        with self._host.calling("listing domains") as connection:
-            defined = connection.listAllDomains(libvirtd.LIST_PERSISTENT)
-            running = connection.listAllDomains(libvirtd.LIST_ACTIVE)
-        described = [(each, libvirtd.XML_INACTIVE) for each in defined]
-        described += [(each, 0) for each in running]
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            yield from filter(None, threads.map(self._chains, described))
-
-    def mark(self, id: ServerId, record: RecordXml) -> None:
-        """Replace our record in a domain's metadata, in its definition and in the running one."""
+    def put(self, id: ServerId, record: RecordXml) -> None:
+        """Replace the record of a domain, in its definition and in the running one."""
         bare = BareRecordXml(owner=record.owner, record=record.record)
-        with self._get(id, "writing metadata") as domain:
+        with _get(self._host, id, "writing metadata") as domain:
             live = libvirtd.AFFECT_LIVE if domain.isActive() else 0
             domain.setMetadata(
                 libvirtd.METADATA_ELEMENT,
@@ -143,10 +167,38 @@ class Domains:
                 libvirtd.AFFECT_CONFIG | live,
             )
 
+    def _read(self, domain: Any) -> RecordXml | None:
+        try:
+            with self._host.calling("reading metadata"):
+                return RecordXml.from_xml(
+                    domain.metadata(libvirtd.METADATA_ELEMENT, NAMESPACE, libvirtd.AFFECT_CONFIG)
+                )
+        except LibvirtFailed as error:
+            if error.code in (libvirtd.NO_METADATA, libvirtd.NO_SUCH_DOMAIN):
+                return None
+            raise
+
+
+class DomainDisks:
+    """The disks of domains, and what those are backed by."""
+
+    def __init__(self, host: Libvirtd) -> None:
+        self._host = host
+
+    def chains(self) -> Iterator[ChainsXml]:
+        """What each domain of the host is backed by, as it is defined and as it runs."""
+        with self._host.calling("listing domains") as connection:
+            defined = connection.listAllDomains(libvirtd.LIST_PERSISTENT)
+            running = connection.listAllDomains(libvirtd.LIST_ACTIVE)
+        described = [(each, libvirtd.XML_INACTIVE) for each in defined]
+        described += [(each, 0) for each in running]
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            yield from filter(None, threads.map(self._read_chains, described))
+
     def attach(self, id: ServerId, disk: DiskXml) -> None:
         """To the running domain and to its definition; one that is there already is no error,
         another one in its place is."""
-        with self._get(id, f"attaching {disk.target}", slow=True) as domain:
+        with _get(self._host, id, f"attaching {disk.target}", slow=True) as domain:
             for flags in (libvirtd.AFFECT_LIVE, libvirtd.AFFECT_CONFIG):
                 found = _disk_of(domain, disk.target, flags)
                 if found is None:
@@ -161,7 +213,7 @@ class Domains:
         """Waits until the guest has let it go, and takes it out of the definition then. One that
         is gone already is no error; another one in its place is left alone."""
         for flags in (libvirtd.AFFECT_LIVE, libvirtd.AFFECT_CONFIG):
-            with self._get(id, f"detaching {disk.target}", slow=True) as domain:
+            with _get(self._host, id, f"detaching {disk.target}", slow=True) as domain:
                 found = _disk_of(domain, disk.target, flags)
                 if found is None or not _is_same(found, disk):
                     continue
@@ -174,65 +226,15 @@ class Domains:
             raise GuestHoldsOn(target, DETACH_PATIENCE)
 
     def _has(self, id: ServerId, target: str) -> bool:
-        with self._get(id, f"looking for {target}") as domain:
+        with _get(self._host, id, f"looking for {target}") as domain:
             return target in _targets(domain)
 
-    def resize_disk(self, id: ServerId, target: str, size: int) -> None:
+    def resize(self, id: ServerId, target: str, size: int) -> None:
         """While it runs. libvirt would also shrink it, silently (trap 15): callers never ask."""
-        with self._get(id, f"resizing {target}", slow=True) as domain:
+        with _get(self._host, id, f"resizing {target}", slow=True) as domain:
             domain.blockResize(target, size, libvirtd.RESIZE_BYTES)
 
-    @contextmanager
-    def holding_still(self, id: ServerId) -> Iterator[None]:
-        """A running guest does nothing during the block."""
-        runs = self.state(id) == "running"
-        try:
-            if runs:
-                with self._get(id, "pausing") as domain:
-                    domain.suspend()
-            yield
-        finally:
-            if runs:
-                self.wake(id)
-
-    def wake(self, id: ServerId) -> None:
-        """A guest that is paused goes on; one that is not is no error."""
-        if self.state(id) == "paused":
-            with self.unless_off(id), self._get(id, "waking") as domain:
-                domain.resume()
-
-    def is_stuck(self, id: ServerId) -> bool:
-        """Whether QEMU has paused the guest because a disk took nothing more."""
-        with self._get(id, "asking for the state") as domain:
-            return bool(domain.state(0) == libvirtd.STUCK)
-
-    @contextmanager
-    def unless_off(self, id: ServerId) -> Iterator[None]:
-        """A guest may power itself off between the question and the act."""
-        try:
-            yield
-        except LibvirtFailed:
-            if self.state(id) != "stopped":
-                raise
-
-    def open_console(self, id: ServerId) -> ConsoleStream:
-        with self._get(id, "opening the console") as domain:
-            stream = domain.connect().newStream(0)
-            domain.openConsole(None, stream, libvirtd.CONSOLE_FORCE)
-            return ConsoleStream(stream)
-
-    def _record(self, domain: Any) -> RecordXml | None:
-        try:
-            with self._host.calling("reading metadata"):
-                return RecordXml.from_xml(
-                    domain.metadata(libvirtd.METADATA_ELEMENT, NAMESPACE, libvirtd.AFFECT_CONFIG)
-                )
-        except LibvirtFailed as error:
-            if error.code in (libvirtd.NO_METADATA, libvirtd.NO_SUCH_DOMAIN):
-                return None
-            raise
-
-    def _chains(self, described: tuple[Any, int]) -> ChainsXml | None:
+    def _read_chains(self, described: tuple[Any, int]) -> ChainsXml | None:
         """None for a domain that went while we were listing."""
         domain, flags = described
         try:
@@ -243,15 +245,17 @@ class Domains:
                 return None
             raise
 
-    @contextmanager
-    def _get(self, id: ServerId, doing: str, *, slow: bool = False) -> Iterator[Any]:
-        with self._host.calling(f"{doing} of domain {id}", slow=slow) as connection:
-            yield connection.lookupByUUIDString(id)
 
-    @contextmanager
-    def _find(self, id: ServerId, doing: str, *, slow: bool = False) -> Iterator[Any | None]:
-        with self._host.calling(f"{doing} of domain {id}", slow=slow) as connection:
-            yield libvirtd.find_domain(connection, id)
+@contextmanager
+def _get(host: Libvirtd, id: ServerId, doing: str, *, slow: bool = False) -> Iterator[Any]:
+    with host.calling(f"{doing} of domain {id}", slow=slow) as connection:
+        yield connection.lookupByUUIDString(id)
+
+
+@contextmanager
+def _find(host: Libvirtd, id: ServerId, doing: str, *, slow: bool = False) -> Iterator[Any | None]:
+    with host.calling(f"{doing} of domain {id}", slow=slow) as connection:
+        yield libvirtd.find_domain(connection, id)
 
 
 def _targets(domain: Any) -> set[str]:

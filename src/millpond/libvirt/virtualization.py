@@ -1,4 +1,4 @@
-"""KVM or plain emulation: what QEMU's own user can really open."""
+"""KVM or plain emulation, by what QEMU's own user can really open; and machine types."""
 
 import logging
 import os
@@ -6,10 +6,10 @@ import pwd
 from dataclasses import dataclass
 from pathlib import Path
 
-from millpond.errors import Tool
+from millpond.errors import LibvirtFailed, Tool
 from millpond.model.server import VirtType
 from millpond.system.libvirtd import Libvirtd
-from millpond.xml.host import CapabilitiesXml
+from millpond.xml.host import CapabilitiesXml, DomainCapabilitiesXml
 
 LOG = logging.getLogger(__name__)
 
@@ -60,6 +60,17 @@ def choose(host: Libvirtd, *, local: bool) -> VirtType:
         return VirtType.QEMU
     LOG.debug("KVM: QEMU's user can open %s", KVM)
     return VirtType.KVM
+
+
+def full_machine_name(host: Libvirtd, virt_type: str, name: str) -> str:
+    """With its version, of a machine type that libvirt knows by a shorter name, or chooses (an
+    empty one). As it is where libvirt does not know it: the domain is refused, then."""
+    try:
+        with host.calling("asking for a machine type") as connection:
+            found = connection.getDomainCapabilities(None, None, name or None, virt_type, 0)
+    except LibvirtFailed:
+        return name
+    return DomainCapabilitiesXml.from_xml(found).machine or name
 
 
 def _groups_of(uid: int) -> set[int]:

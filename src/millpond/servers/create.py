@@ -146,7 +146,7 @@ def _hardware(host: Host, request: ServerRequest) -> Hardware:
     return Hardware(
         virt_type=virt_type,
         firmware=Firmware(firmware),
-        machine=host.domains.full_name_of_machine(virt_type, machine),
+        machine=host.full_machine_name(virt_type, machine),
         disk_bus=_one_of(properties, "hw_disk_bus", TARGET_PREFIXES, "virtio"),
         vif_model=_one_of(properties, "hw_vif_model", _VIF_MODELS, "virtio"),
     )

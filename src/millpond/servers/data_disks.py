@@ -137,7 +137,7 @@ def _delete(host: Host, details: DiskDetails, server: Server) -> None:
 def _attach(host: Host, details: DiskDetails, server: Server) -> None:
     disk = server.get_disk(details.role)
     if host.domains.state(server.id) in ON:
-        host.domains.attach(server.id, disk_xml(server, disk, host.disks.chain(disk)))
+        host.domain_disks.attach(server.id, disk_xml(server, disk, host.disks.chain(disk)))
         steps.write_metadata(host, without_operation(server))
     else:
         steps.define(host, server)
@@ -156,7 +156,7 @@ def _detach(host: Host, details: DiskDetails, server: Server) -> None:
     disk = server.get_disk(details.role)
     remaining = _without(details, server)
     if host.domains.state(server.id) in ON:
-        host.domains.detach(server.id, disk_xml(server, disk, host.disks.chain(disk)))
+        host.domain_disks.detach(server.id, disk_xml(server, disk, host.disks.chain(disk)))
         steps.write_metadata(host, without_operation(remaining))
     else:
         steps.define(host, remaining)

@@ -132,7 +132,7 @@ def _tell(host: Host, details: GrowDetails, server: Server) -> Server:
             return server
         return _with_size(server, disk, _growth(host, details, server).finish(size))
     if way is not Way.RESIZED or host.block_jobs.size(server.id, disk.target) < size:
-        host.domains.resize_disk(server.id, disk.target, size)
+        host.domain_disks.resize(server.id, disk.target, size)
     return _with_size(server, disk, max(size, host.block_jobs.size(server.id, disk.target)))
 
 

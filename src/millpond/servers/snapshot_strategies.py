@@ -166,7 +166,7 @@ class Overlay:
         if self._volume in _names(self._describe(server, defined=True)):
             steps.define(self._host, server)
         if self._host.domains.is_stuck(server.id):  # the overlay's pool was full
-            self._host.domains.wake(server.id)
+            self._host.domains.resume(server.id)
         steps.write_metadata(self._host, without_operation(server))
 
     def restore(self, server: Server) -> None:
@@ -175,7 +175,7 @@ class Overlay:
             self.end(server)
         finally:
             if self._details.state == "running" and not self._details.merging:
-                self._host.domains.wake(server.id)
+                self._host.domains.resume(server.id)
 
     def clean_up(self, server: Server) -> None:
         """Removed only when no domain can come back to it: as long as it is named, it holds what
@@ -234,14 +234,14 @@ class Overlay:
         return domain.id is not None, top
 
     def _commit(self, server: Server, top: DiskXml) -> None:
-        with self._host.domains.unless_off(server.id):
+        with self._host.domains.suppress_if_off(server.id):
             self._host.block_jobs.commit(server.id, top.target, _path(top))
 
     def _pivot(self, server: Server, top: DiskXml) -> None:
         """While the guest does nothing, disk and overlay hold the same. So whatever dies between
         QEMU's step and libvirt's note of it, it is right to write the overlay into the disk."""
         domains = self._host.domains
-        with domains.unless_off(server.id), domains.holding_still(server.id):
+        with domains.suppress_if_off(server.id), domains.pause(server.id):
             self._host.block_jobs.pivot(server.id, top.target)
 
     def _merge(self, server: Server, top: DiskXml) -> None:

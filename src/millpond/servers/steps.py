@@ -52,7 +52,7 @@ def refuse_foreign_servers(host: Host) -> None:
 def unrecorded_domains(host: Host) -> list[MarkedDomain]:
     """Those that carry a mark of Millpond, and have no record here."""
     known = {server.id for server in host.records.all()}
-    return list(host.domains.records(ignoring=known))
+    return list(host.domain_records.all(ignoring=known))
 
 
 def claim(host: Host, server: Server) -> None:
@@ -87,7 +87,7 @@ def _with_machine(host: Host, server: Server) -> Server:
     """With the full name of its machine type. Of a record that says less, the one that its domain
     has had so far: a guest finds the hardware that it knows."""
     hardware = server.hardware
-    full = host.domains.full_name_of_machine(hardware.virt_type, hardware.machine)
+    full = host.full_machine_name(hardware.virt_type, hardware.machine)
     if full == hardware.machine:
         return server
     domain = host.domains.description(server.id, defined=True)
@@ -102,7 +102,7 @@ def undefine(host: Host, server: Server) -> None:
 
 def write_metadata(host: Host, server: Server) -> None:
     """The copy of the record in the domain follows."""
-    host.domains.mark(server.id, record_xml(server, host.records.owner))
+    host.domain_records.put(server.id, record_xml(server, host.records.owner))
 
 
 def power_on(host: Host, server: Server) -> Server:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from millpond.errors import PoolNotFound
-from millpond.libvirt.domains import Domains
+from millpond.libvirt.domains import DomainDisks
 from millpond.libvirt.pool import Pool
 from millpond.libvirt.pools import PoolWanted
 from millpond.model.formats import Backend, DiskFormat
@@ -27,7 +27,7 @@ Use = tuple[str, str]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateUses:
     records: Records
-    domains: Domains
+    domain_disks: DomainDisks
     open_pool: Callable[[str], Pool]
     """As it is: none is made."""
     base: PoolWanted
@@ -61,7 +61,7 @@ class TemplateUses:
 
     def _of_domains(self) -> Iterator[Use]:
         links = self._links()
-        for domain in self.domains.chains():
+        for domain in self.domain_disks.chains():
             for template in filter(None, self._named_by(domain, links)):
                 yield template, domain.name
 
