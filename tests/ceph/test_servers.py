@@ -210,7 +210,7 @@ def test_two_hosts_bring_one_template(mapped, ceph, rbd_pool, workdir, libvirtd)
     configure(other, ceph, rbd_pool, *pools)
     hosts = [mapped.host(), other.host()]
     for host in hosts:  # two hosts have two libvirtds, and each its pool; here it is one
-        host.pools.named("nova-disks-pool-rbd")
+        host.pools.ensure("nova-disks-pool-rbd")
     with ThreadPoolExecutor(2) as threads:
         disks = list(threads.map(swap_disk, hosts))
     assert images(ceph, rbd_pool) == {"swap_16", *(disk.volume for disk in disks)}

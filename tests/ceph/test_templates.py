@@ -46,7 +46,7 @@ def template(host: Host) -> Template:
 
 @pytest.fixture
 def access(host: Host) -> CephAccess:
-    found = host.pools.named("nova-disks-pool-rbd").ceph
+    found = host.pools.ensure("nova-disks-pool-rbd").ceph
     assert found
     return found
 
@@ -121,7 +121,7 @@ def test_an_image_with_the_name_of_a_template_and_another_content_is_left_alone(
 def test_a_clone_that_another_host_makes_meanwhile_keeps_the_template(template, access, host):
     """The removal finds it when it unprotects, under the other name."""
     storage = host.rbd_storage
-    pool = host.pools.named("nova-disks-pool-rbd")
+    pool = host.pools.ensure("nova-disks-pool-rbd")
     aside = f"{template.volume}.{host.records.owner}.0123abcd"
     origin = RbdSource(access=access, image=template.volume, snapshot=COMPLETE)
     with rbd.exclusively(access, template.volume) as lease:
@@ -183,7 +183,7 @@ def test_an_image_takes_the_size_that_it_has_and_no_invalid_one(access, ceph):
 def test_a_process_that_lives_through_a_restart_of_libvirtd_goes_on(
     host, template, libvirtd: PrivateLibvirtd
 ):
-    pool = host.pools.named("nova-disks-pool-rbd")
+    pool = host.pools.ensure("nova-disks-pool-rbd")
     assert pool.find(template.volume)
     libvirtd.restart()
     time.sleep(1.1)  # before that a connection is not asked whether it still answers

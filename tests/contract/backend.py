@@ -73,7 +73,7 @@ class Bench:
     def volumes(self) -> set[str]:
         """Of servers, in every pool of the configuration."""
         names = self.host.pool_plan.all()
-        pools = [self.host.pools.named(name) for name in names]
+        pools = [self.host.pools.ensure(name) for name in names]
         for pool in pools:
             pool.refresh()
         return {each.name for pool in pools for each in pool.volumes() if "-" in each.name}
@@ -177,7 +177,7 @@ class BackendContract:
         (disk,) = bench.host.shared.server(server.id).disks
         assert found.find("driver").get("type") == disk.format
         if disk.format.libvirt_makes:
-            assert bench.host.pools.named(disk.pool).get(disk.volume).capacity == disk.size
+            assert bench.host.pools.ensure(disk.pool).get(disk.volume).capacity == disk.size
         layer = found.find("backingStore")
         if disk.overlay:
             assert layer.find("format").get("type") == disk.template.format

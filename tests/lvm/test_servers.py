@@ -161,7 +161,7 @@ def test_a_single_disk_grows_after_an_attempt_that_was_interrupted(mapped, volum
     left = volume_group.create(f"{disk.volume}.grown", 4 * EXTENT)
     with open(left, "wb") as device:
         device.write(b"SECRET!!" * (4 * EXTENT // 8))
-    host.pools.named(disk.pool).refresh()
+    host.pools.ensure(disk.pool).refresh()
     disks = host.disks
     assert disks.grow(disk, 4 * EXTENT).size == 4 * EXTENT
     assert disks.grow(disk, 4 * EXTENT).size == 4 * EXTENT  # its record was not written yet

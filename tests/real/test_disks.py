@@ -293,7 +293,7 @@ def test_a_volume_that_no_record_names_is_not_overwritten(millpond, guest):
     made = create(millpond, "--no-start")
     stray = millpond.disks / f"{made['id']}_disk.data0"
     stray.write_bytes(b"somebody's")
-    millpond.host().pools.named("nova-disks-pool").refresh()
+    millpond.host().pools.ensure("nova-disks-pool").refresh()
     code, message = millpond.fails("server", "disk", "add", "web", "--size", "8M")
     assert code == 4
     assert "already exists" in message

@@ -136,7 +136,7 @@ def test_a_pool_per_type_of_disk(host, locks, workdir):
     roles = ("disk", "disk.swap", "disk.eph0")
     assert [pools.for_disk(Backend.QCOW2, each).name for each in roles] == [NAME, "fast", "eph"]
     with pytest.raises(PoolNotFound, match="'gone'"):
-        pools.named("gone")
+        pools.ensure("gone")
 
 
 # What libvirt does

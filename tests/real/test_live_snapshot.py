@@ -293,7 +293,7 @@ def test_a_disk_that_is_defined_otherwise_is_not_frozen(millpond, overlaid, conn
 def test_a_volume_of_somebody_else_is_not_taken_for_the_overlay(millpond, overlaid):
     mine = millpond.disks / f"{overlaid}_disk.snapshot"
     mine.write_bytes(b"precious")
-    millpond.host().pools.named("nova-disks-pool").refresh()
+    millpond.host().pools.ensure("nova-disks-pool").refresh()
     code, message = millpond.fails("server", "snapshot", "web", "snap")
     assert (code, "already exists in pool" in message) == (4, True)
     assert mine.read_bytes() == b"precious"

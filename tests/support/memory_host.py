@@ -284,7 +284,7 @@ class DomainDisks:
         disk = self._world.domains.live[id].disk(target)
         assert disk
         assert disk.source
-        pool = self._world.pools.named(disk.source.pool or "")
+        pool = self._world.pools.ensure(disk.source.pool or "")
         if pool.get(disk.source.volume or "").capacity < size:
             pool.resize(disk.source.volume or "", size)
 
@@ -346,7 +346,7 @@ class Pools:
     def for_disk(self, _backend: Backend, _role: str = "disk") -> Pool:
         return self._disks
 
-    def named(self, name: str) -> Pool:
+    def ensure(self, name: str) -> Pool:
         return {each.name: each for each in (self.base, self._disks)}[name]
 
 
@@ -396,7 +396,7 @@ class World:
         return self.path(disk.source)
 
     def pool_of(self, path: str) -> Pool:
-        return self.pools.named(Path(path).parent.name)
+        return self.pools.ensure(Path(path).parent.name)
 
     def holds(self, volume: str) -> bytes:
         return self.contents.get(self.pool.get(volume).path, b"")

@@ -31,7 +31,7 @@ class Pools:
         type_ = PoolType.LOGICAL if backend.has_own_pool else PoolType.DIR
         return MemoryPool(f"{backend}-pool", type_=type_)
 
-    def named(self, name: str) -> MemoryPool:
+    def ensure(self, name: str) -> MemoryPool:
         raise AssertionError("a plan looks at no pool but the one of the new disk")
 
 

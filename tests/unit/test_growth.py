@@ -79,7 +79,7 @@ class Pools:
     def for_disk(self, _backend: Backend, _role: str = "disk") -> MemoryPool:
         return self.base
 
-    def named(self, _name: str) -> MemoryPool:
+    def ensure(self, _name: str) -> MemoryPool:
         return self.base
 
 

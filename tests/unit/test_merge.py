@@ -22,12 +22,12 @@ class OnePool:
     def __init__(self, directory):
         self.directory = directory
 
-    def named(self, name):
+    def ensure(self, name):
         return SimpleNamespace(get=self.get, local=True)
 
     @property
     def base(self):
-        return self.named("base")
+        return self.ensure("base")
 
     def get(self, name):
         path = str(self.directory / name)

@@ -112,7 +112,7 @@ class Volumes:
         self.directory = directory
         self.left = {OVERLAY, SERVER.disks[0].volume}
 
-    def named(self, _name):
+    def ensure(self, _name):
         return self
 
     def find(self, name):

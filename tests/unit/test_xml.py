@@ -72,7 +72,7 @@ class PoolsWith:
     def __init__(self, disks):
         self._disks = disks
 
-    def named(self, name):
+    def ensure(self, name):
         pool = MemoryPool(name)
         for disk in self._disks:
             pool.create(VolumeSpec(name=disk.volume, format=disk.format, capacity=disk.size))

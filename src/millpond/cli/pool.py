@@ -44,7 +44,7 @@ def show(
 ) -> None:
     """Show a pool and its volumes."""
     there = Deployment.load(ctx.obj.config_files).host(host)
-    found = there.pools.opened(pool)
+    found = there.pools.open(pool)
     volumes, usage = found.volumes(), found.usage()
     owners = volume_owners(there, found)
     if json:

@@ -67,7 +67,7 @@ class LibvirtStorage:
         if template:
             _refuse_too_small(disk, template)
         self.delete(disk)  # the record came first: a volume of this name is our own half-made one
-        pool = self._pools.named(disk.pool)
+        pool = self._pools.ensure(disk.pool)
         if not disk.format.libvirt_makes:
             return replace(disk, size=self._write(disk, template))
         if template is None:
@@ -82,25 +82,25 @@ class LibvirtStorage:
         return replace(disk, size=made.capacity) if made.is_seen_as(disk.format) else disk
 
     def fill(self, disk: Disk, content: bytes) -> None:
-        pool = self._pools.named(disk.pool)
+        pool = self._pools.ensure(disk.pool)
         pool.upload(disk.volume, content)
         self._sync(pool.get(disk.volume))
 
     def growth(self, disk: Disk, way: Way | None = None) -> Growth:
-        pool = self._pools.named(disk.pool)
+        pool = self._pools.ensure(disk.pool)
         return GROWTHS[way or self._way(disk, pool)](pool, disk)
 
     def repair(self, disk: Disk) -> None:
         if not disk.format.stays_open:
             return
-        volume = self._pools.named(disk.pool).get(disk.volume)
+        volume = self._pools.ensure(disk.pool).get(disk.volume)
         if self._can_open(volume, os.W_OK) and own_format.close(Path(volume.path), disk.format):
             LOG.info("repaired %s/%s, which a crash had left open", disk.pool, disk.volume)
 
     def chain(self, disk: Disk) -> Chain:
         if not disk.content.is_seen_by_the_guest:
             return self._layers(disk)  # <kernel> and <initrd> take a path
-        top = Layer(source=self._pools.named(disk.pool).source(disk.volume), format=disk.format)
+        top = Layer(source=self._pools.ensure(disk.pool).source(disk.volume), format=disk.format)
         if not disk.overlay or disk.template is None:
             return (top,)
         base = VolumeSource(pool=disk.template.pool, volume=disk.template.volume)
@@ -114,7 +114,7 @@ class LibvirtStorage:
             layers, told = self._layers(disk), Told(progress=progress, total=disk.size)
             qemu_img.extract(layers, image.path, image.format, compress=image.compress, told=told)
             return
-        pool = self._pools.named(disk.pool)
+        pool = self._pools.ensure(disk.pool)
         if disk.overlay and disk.template and self._find_linked(disk.template.volume):
             path = pool.get(disk.volume).path
             reason = "libvirt does not know what its template is linked to"
@@ -128,10 +128,10 @@ class LibvirtStorage:
         return _needs_whole_image(disk) and not self._is_local(disk)
 
     def tidy(self, disk: Disk) -> None:
-        _remove_whole_image(self._pools.named(disk.pool), disk)
+        _remove_whole_image(self._pools.ensure(disk.pool), disk)
 
     def merge(self, disk: Disk, above: Layer) -> None:
-        volume = self._pools.named(disk.pool).get(disk.volume)
+        volume = self._pools.ensure(disk.pool).get(disk.volume)
         if not self._is_local(disk):
             reason = "libvirt merges only disks of a server that runs"
             raise NeedsHostFiles(f"writing an overlay into {disk.role}", reason, volume.path)
@@ -141,10 +141,10 @@ class LibvirtStorage:
         LOG.info("wrote what lay above it into %s/%s", disk.pool, disk.volume)
 
     def exists(self, disk: Disk) -> bool:
-        return self._pools.named(disk.pool).find(disk.volume) is not None
+        return self._pools.ensure(disk.pool).find(disk.volume) is not None
 
     def delete(self, disk: Disk) -> None:
-        pool = self._pools.named(disk.pool)
+        pool = self._pools.ensure(disk.pool)
         if way := _way_by_copy(disk, pool):
             self.growth(disk, way).abandon()
         _remove_whole_image(pool, disk)
@@ -159,7 +159,7 @@ class LibvirtStorage:
 
     def _is_local(self, disk: Disk) -> bool:
         """With the template that backs it, whose pool may be remote."""
-        volumes = [self._pools.named(disk.pool).get(disk.volume)]
+        volumes = [self._pools.ensure(disk.pool).get(disk.volume)]
         if disk.overlay and disk.template and not self._find_linked(disk.template.volume):
             volumes.append(self._pools.base.get(disk.template.volume))
         return all(self._can_open(each, os.R_OK) for each in volumes)
@@ -173,7 +173,7 @@ class LibvirtStorage:
 
     def _layers(self, disk: Disk) -> Chain:
         """The chain as tools on this machine open it."""
-        top = _opened(self._pools.named(disk.pool).get(disk.volume), disk.format)
+        top = _opened(self._pools.ensure(disk.pool).get(disk.volume), disk.format)
         if not disk.overlay or disk.template is None:
             return (top,)
         if linked := self._find_linked(disk.template.volume):
@@ -188,7 +188,7 @@ class LibvirtStorage:
         if not template.link:
             base = self._pools.base.get(template.volume)
             backing = Backing(path=base.path, format=template.format)
-        self._pools.named(disk.pool).create(spec_of(disk, backing))
+        self._pools.ensure(disk.pool).create(spec_of(disk, backing))
         LOG.info("made %s/%s, an overlay of %s", disk.pool, disk.volume, template.volume)
 
     def _copy(self, disk: Disk, template: Template) -> None:
@@ -199,7 +199,7 @@ class LibvirtStorage:
             LOG.info("made %s/%s from %s by copy", disk.pool, disk.volume, template.volume)
             return
         base = self._pools.base.get(template.volume)
-        pool = self._pools.named(disk.pool)
+        pool = self._pools.ensure(disk.pool)
         fills = pool.capabilities.sparse and disk.format is template.format
         volume = pool.create(spec_of(disk)) if fills else None
         if volume and self._can_fill(volume, base):
@@ -213,7 +213,7 @@ class LibvirtStorage:
     def _copy_whole(self, disk: Disk, base: Volume, template: Template) -> str:
         """By libvirt, unless it takes the template for what the image's content begins like: then
         it would bring a file of the host into the disk that is named there."""
-        pool = self._pools.named(disk.pool)
+        pool = self._pools.ensure(disk.pool)
         if base.is_seen_as(template.format):
             pool.create_from(spec_of(disk), base)
             return "copy by libvirt"
@@ -223,7 +223,7 @@ class LibvirtStorage:
 
     def _pour(self, disk: Disk, source: Layer, why_not_libvirt: str) -> None:
         """By qemu-img, which is told what everything is."""
-        volume = self._pools.named(disk.pool).create(spec_of(disk))
+        volume = self._pools.ensure(disk.pool).create(spec_of(disk))
         if not self._can_open(volume, os.W_OK):
             raise NeedsHostFiles(f"filling volume {volume.name}", why_not_libvirt, volume.path)
         with own_format.room_for(volume, disk.size):
@@ -245,7 +245,7 @@ class LibvirtStorage:
     def _empty_file(self, disk: Disk, base: Volume | None) -> Volume:
         """Made by libvirt, so that the pool knows it, as the only thing that libvirt can make
         without looking at what it is."""
-        pool = self._pools.named(disk.pool)
+        pool = self._pools.ensure(disk.pool)
         volume = pool.create(VolumeSpec(name=disk.volume, format=DiskFormat.RAW, capacity=0))
         if self._can_fill(volume, base):
             return volume
@@ -253,7 +253,7 @@ class LibvirtStorage:
         raise NeedsHostFiles(f"a {disk.format} disk", "libvirt cannot make one", volume.path)
 
     def _can_open(self, volume: Volume, how: int) -> bool:
-        return locality.can_open(self._pools.named(volume.pool), volume, how)
+        return locality.can_open(self._pools.ensure(volume.pool), volume, how)
 
     def _can_fill(self, volume: Volume, base: Volume | None) -> bool:
         readable = base is None or self._can_open(base, os.R_OK)

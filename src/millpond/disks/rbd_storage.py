@@ -97,7 +97,7 @@ class RbdStorage(LibvirtStorage):
         rbd.remove_snapshot(self._frozen(disk))
 
     def _frozen(self, disk: Disk) -> RbdSource:
-        return _image(self._pools.named(disk.pool), disk.volume, FROZEN)
+        return _image(self._pools.ensure(disk.pool), disk.volume, FROZEN)
 
     def _is_local(self, disk: Disk) -> bool:
         return True  # as much as anywhere: the cluster is asked, and not the host
@@ -117,7 +117,7 @@ class RbdStorage(LibvirtStorage):
                 rbd.remove_snapshot(mark)
 
     def _copy(self, disk: Disk, template: Template) -> None:
-        pool = self._pools.named(disk.pool)
+        pool = self._pools.ensure(disk.pool)
         if origin := self._in_this_cluster(pool, template):
             self._clone(disk, origin, template)
             return
@@ -142,7 +142,7 @@ class RbdStorage(LibvirtStorage):
         """libvirt clones within one pool only. It has made the volume and so knows of it; a pool
         is refreshed by opening every image in it. What lies behind the image in a longer volume is
         cut off before the disk grows."""
-        pool = self._pools.named(disk.pool)
+        pool = self._pools.ensure(disk.pool)
         pool.create(spec_of(disk))
         made = _image(pool, disk.volume)
         rbd.remove(made)

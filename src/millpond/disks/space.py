@@ -31,7 +31,7 @@ def promised(pools: Pools, servers: Sequence[Server]) -> int:
 def _usage(pools: Pools, name: str) -> PoolUsage:
     """Of a local file system, as it is: libvirt answers as of its last refresh, and guests
     fill their disks meanwhile."""
-    pool = pools.named(name)
+    pool = pools.ensure(name)
     if pools.plan.all()[name].type is not PoolType.DIR or not pool.local:
         return pool.usage()
     found = os.statvfs(pool.path)
@@ -45,7 +45,7 @@ def _usage(pools: Pools, name: str) -> PoolUsage:
 def _growth(pools: Pools, ours: set[tuple[str, str]]) -> Iterator[int]:
     for name in sorted({pool for pool, _ in ours}):
         with suppress(PoolNotFound):
-            for volume in pools.opened(name).volumes():
+            for volume in pools.open(name).volumes():
                 if (name, volume.name) in ours:
                     yield max(0, volume.capacity - volume.allocation)
 

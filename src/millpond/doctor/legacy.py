@@ -14,7 +14,7 @@ def look(host: Host) -> Iterator[Finding]:
     if images_type.pools_only:
         yield ok(f"images_type = {images_type}: no legacy disks are looked for")
         return
-    layout = look_at_layout(host, host.pools.opened)  # looking makes no pool
+    layout = look_at_layout(host, host.pools.open)  # looking makes no pool
     found = status(layout, host.records, host.domains, host.domain_records)
     if found:
         names = [f"{each.name or 'no domain'} ({each.id})" for each in found]

@@ -65,7 +65,7 @@ def _disk(host: Host, server: Server, disk: Disk) -> Finding | None:
     if disk.path:
         return _of_nova(host, disk, owner)
     try:
-        pool = host.pools.opened(disk.pool)
+        pool = host.pools.open(disk.pool)
     except PoolNotFound:
         return _of_a_missing_pool(host, disk, owner)
     if pool.find(disk.volume):
@@ -127,4 +127,4 @@ def _refresh(pool: LibvirtPool) -> str:
 
 
 def _define_pool(host: Host, name: str) -> str:
-    return f"pool {host.pools.named(name).name} was defined"
+    return f"pool {host.pools.ensure(name).name} was defined"

@@ -85,7 +85,7 @@ def directories(host: Host) -> Iterator[Finding]:
 
 def _in_pool(host: Host, name: str) -> Finding | None:
     try:
-        pool = host.pools.opened(name)
+        pool = host.pools.open(name)
     except PoolNotFound:
         return None
     listed = [volume.name for volume in pool.volumes()]
@@ -101,7 +101,7 @@ def _incomplete(host: Host, name: str) -> Finding | None:
     """In a cluster an image gets the name of a template when it is complete, and loses that name
     before it is removed."""
     try:
-        pool = host.pools.opened(name)
+        pool = host.pools.open(name)
     except PoolNotFound:
         return None
     access = host.pool_plan.all()[name].ceph

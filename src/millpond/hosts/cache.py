@@ -70,7 +70,7 @@ def open_store(host: Host) -> TemplateStore | None:
     """The templates as they are; None where there is no base pool yet, or another one of its
     name, which doctor tells of. No pool is made."""
     try:
-        host.pools.opened(host.pool_plan.base.name)
+        host.pools.open(host.pool_plan.base.name)
     except (PoolNotFound, PoolOfAnotherType):
         return None
     return host.template_store

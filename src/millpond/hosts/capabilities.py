@@ -68,7 +68,7 @@ class Schedulable:
         return {name: pools[name] for name in disk_pools(self._host)}
 
     def open_pool(self, name: str) -> Pool:
-        return self._host.pools.named(name)
+        return self._host.pools.ensure(name)
 
     def pools_by_image_type(self, hypervisor: str) -> Mapping[ImageFormat, str]:
         selection, plan = self._host.settings.libvirt.selection, self._host.pool_plan

@@ -133,7 +133,7 @@ class Host:
         missing, answer for all that lie in no pool. One of the two may be shared with a host that
         is remote."""
         plan = self.pool_plan
-        return all(self.pools.named(each.name).local for each in (plan.base, plan.disks))
+        return all(self.pools.ensure(each.name).local for each in (plan.base, plan.disks))
 
     @property
     def seems_local(self) -> bool:
@@ -141,7 +141,7 @@ class Host:
         be used, the host's address decides."""
         for pool in (self.pool_plan.base, self.pool_plan.disks):
             with suppress(MillpondError):
-                return self.pools.opened(pool.name).local
+                return self.pools.open(pool.name).local
         return not urlsplit(self.settings.libvirt.connection_uri).hostname
 
     @cached_property
@@ -288,7 +288,7 @@ class Host:
         return TemplateUses(
             records=records,
             domain_disks=self.domain_disks,
-            open_pool=self.pools.opened,
+            open_pool=self.pools.open,
             base=self.pool_plan.base,
             find_legacy_uses=self._legacy_uses,
             find_store=self.find_template_store,

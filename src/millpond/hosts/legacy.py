@@ -15,7 +15,7 @@ def find_layout(host: Host) -> NovaLayout:
     if not host.probe_local_files():
         what, reason = "finding disks in Nova's legacy layout", "they lie in no pool"
         raise NeedsHostFiles(what, reason, str(host.shared.settings.instances_path))
-    return look_at_layout(host, lambda name: _refresh(host.pools.named(name)))
+    return look_at_layout(host, lambda name: _refresh(host.pools.ensure(name)))
 
 
 def look_at_layout(host: Host, open_pool: Callable[[str], Pool]) -> NovaLayout:

@@ -84,7 +84,7 @@ def ensure_pool(
     """The pool, defined and started if there was none. What is there already is never changed,
     but for its autostart: a pool that differs raises one of three errors (B27)."""
     with locks.hold(f"pool-define:{wanted.name}"):
-        if not _is_there(host, wanted):
+        if not _start_defined(host, wanted):
             _define(host, wanted)
     return LibvirtPool(
         host, wanted.name, wanted.path, locks, wanted.type, wanted.ceph, clearing, probe
@@ -112,13 +112,16 @@ def _start(host: Libvirtd, name: str, *, build: bool = False) -> None:
             LOG.info("started pool %s", name)
 
 
-def _is_there(host: Libvirtd, wanted: PoolWanted) -> bool:
+def _start_defined(host: Libvirtd, wanted: PoolWanted) -> bool:
+    """Check the pool that is defined, and start it if need be; False if there is none."""
     with host.calling(f"looking for pool {wanted.name}") as connection:
         pools = {pool.name(): pool for pool in connection.listAllStoragePools(0)}
         if found := pools.get(wanted.name):
             _check(found, wanted)
-            starts = not found.isActive()
-    if found and starts:
+            if not found.autostart():
+                found.setAutostart(True)
+            is_inactive = not found.isActive()
+    if found and is_inactive:
         start_pool(host, wanted.name)
     return found is not None
 
@@ -173,8 +176,6 @@ def _check(pool: Any, wanted: PoolWanted) -> None:
         raise PoolElsewhere(wanted.name, _monitors(found), _monitors(wanted.to_xml()))
     if not pool.isActive() and not CAPABILITIES[wanted.type].remote:
         raise PoolInactive(wanted.name)
-    if not pool.autostart():
-        pool.setAutostart(True)
 
 
 def _monitors(xml: PoolXml) -> str:
@@ -265,7 +266,7 @@ class Pools:
         probe: Probe | None = None,
     ) -> None:
         self.plan = plan
-        self._probe = probe or LocalityProbe(lambda: self.opened(plan.base.name))
+        self._probe = probe or LocalityProbe(lambda: self.open(plan.base.name))
         self._clearing = clearing
         self._host = host
         self._locks = locks
@@ -273,20 +274,20 @@ class Pools:
 
     @property
     def base(self) -> LibvirtPool:
-        return self.named(self.plan.base.name)
+        return self.ensure(self.plan.base.name)
 
     @property
     def records(self) -> LibvirtPool:
-        return self.named(self.plan.records.name)
+        return self.ensure(self.plan.records.name)
 
     @property
     def consoles(self) -> LibvirtPool:
-        return self.named(self.plan.consoles.name)
+        return self.ensure(self.plan.consoles.name)
 
     def for_disk(self, backend: Backend, role: str = "disk") -> LibvirtPool:
-        return self.named(self.plan.for_disk(backend, role).name)
+        return self.ensure(self.plan.for_disk(backend, role).name)
 
-    def named(self, name: str) -> LibvirtPool:
+    def ensure(self, name: str) -> LibvirtPool:
         """A pool of the configuration is made if it is missing; a pool that only a record still
         names is opened where it is."""
         if name not in self._known:
@@ -294,11 +295,11 @@ class Pools:
             self._known[name] = (
                 ensure_pool(self._host, wanted, self._locks, self._clearing, self._probe)
                 if wanted
-                else self.opened(name)
+                else self.open(name)
             )
         return self._known[name]
 
-    def opened(self, name: str) -> LibvirtPool:
+    def open(self, name: str) -> LibvirtPool:
         """A pool as it is; none is made."""
         try:
             with self._host.calling(f"looking up pool {name}") as connection:

@@ -285,7 +285,7 @@ class MillpondDriver(LibvirtDriver):
 
     def _delete_disk(self, instance: Any, disk: Disk) -> None:
         """The host that a server was evacuated to may use what is not on this host alone."""
-        is_shared = self.millpond.pools.named(disk.pool).capabilities.remote
+        is_shared = self.millpond.pools.ensure(disk.pool).capabilities.remote
         if _lives_elsewhere(instance) and is_shared:
             LOG.debug("%s stays: host %s may use it", disk.place, instance.host)
         else:

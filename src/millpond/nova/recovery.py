@@ -126,7 +126,7 @@ def pools_of_disks(host: Host) -> Iterator[LibvirtPool]:
     for each in plan.all().values():
         if each != plan.base:
             with suppress(PoolNotFound):
-                yield host.pools.opened(each.name)
+                yield host.pools.open(each.name)
 
 
 def sweep(host: Host, server: ServerId) -> None:

@@ -41,7 +41,7 @@ def _look_at_the_disks(host: Host, server: Server) -> None:
     for disk in server.disks:
         host.disks.exists(disk)
     if server.overlay:
-        host.pools.named(server.overlay.pool)
+        host.pools.ensure(server.overlay.pool)
 
 
 def _delete_disks(details: DeleteDetails, host: Host, server: Server) -> None:

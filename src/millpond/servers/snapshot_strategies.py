@@ -93,7 +93,7 @@ def strategy_for(host: Host, details: SnapshotDetails) -> SnapshotStrategy:
 
 def remove_overlay(host: Host, overlay: VolumeSource) -> None:
     """With all that its server wrote there: the server is deleted, too."""
-    _delete(host.pools.named(overlay.pool), overlay.volume)
+    _delete(host.pools.ensure(overlay.pool), overlay.volume)
 
 
 class NotRunning:
@@ -196,7 +196,7 @@ class Overlay:
         if self._host.domains.state(server.id) not in ON:
             return False
         disk = server.get_disk(ROOT)
-        below = disk.path or self._host.pools.named(disk.pool).get(disk.volume).path
+        below = disk.path or self._host.pools.ensure(disk.pool).get(disk.volume).path
         if files.is_open(Path(below)):
             return False
         try:
@@ -270,7 +270,7 @@ class Overlay:
         raise WrongState(server.name, "without a domain", "defined as it was")
 
     def _volumes(self) -> Pool:
-        return self._host.pools.named(self._details.overlay.pool)
+        return self._host.pools.ensure(self._details.overlay.pool)
 
 
 class _Waiting:

@@ -96,7 +96,7 @@ def make_config_drive(driver: Driver, instance: objects.Instance) -> None:
 
 
 def volumes(driver: Driver) -> list[str]:
-    pool = driver.millpond.pools.named("nova-disks-pool")
+    pool = driver.millpond.pools.ensure("nova-disks-pool")
     pool.refresh()
     return sorted(name.partition("_")[2] for name in pool.names())
 
@@ -220,7 +220,7 @@ def moved_here(driver: Driver) -> Any:
     """A record from another host, and no volume: nothing is made anew."""
     instance = new_instance()
     make(driver, instance, "disk.swap")
-    driver.millpond.pools.named("nova-disks-pool").delete(f"{instance.uuid}_disk.swap")
+    driver.millpond.pools.ensure("nova-disks-pool").delete(f"{instance.uuid}_disk.swap")
     swap = driver.image_backend.by_name(instance, "disk.swap", disk_info_mapping=ANYTHING)
     return {
         "refused": refusal(swap.cache, None, "swap", size=16 * 1024**2),
@@ -289,7 +289,7 @@ def one_bad_instance(driver: Driver) -> Any:
 
 def free_space(driver: Driver) -> Any:
     """By how much it changes when guests fill 2 GiB of their disks, in MiB."""
-    pool = driver.millpond.pools.named("nova-disks-pool")
+    pool = driver.millpond.pools.ensure("nova-disks-pool")
     before = driver._get_local_gb_info()
     filled = Path(pool.path, "filled")
     with filled.open("wb") as file:
@@ -336,7 +336,7 @@ def main(*words: str) -> None:
 def clear(driver: Driver) -> None:
     for instance in objects.InstanceList.get_all(ADMIN):
         instance.destroy()
-    pool = driver.millpond.pools.named("nova-disks-pool")
+    pool = driver.millpond.pools.ensure("nova-disks-pool")
     pool.refresh()
     for name in pool.names():
         pool.delete(name)
