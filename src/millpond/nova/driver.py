@@ -18,7 +18,6 @@ from nova.context import get_admin_context
 from nova.objects.fields import MigrationType
 from nova.objects.instance import Instance
 from nova.objects.migration import MigrationList
-from nova.virt.libvirt.driver import LibvirtDriver
 from oslo_concurrency import lockutils
 
 from millpond.disks import image_types, precache, space
@@ -33,6 +32,7 @@ from millpond.model.sizes import GiB
 from millpond.nova import wiring
 from millpond.nova.explaining import explained
 from millpond.nova.images import GuestDisk, PoolBackend
+from millpond.nova.moves import RefusesMoves, refuse_resize
 from millpond.nova.records import InstanceRecords
 from millpond.nova.recovery import recover, snapshots_of, sweep
 from millpond.records.journal import Watch, undo_on_failure, unwatched
@@ -42,11 +42,9 @@ LOG = logging.getLogger(__name__)
 
 _SNAPSHOTS = (DiskFormat.QCOW2, DiskFormat.RAW)
 _RUNS = (power_state.RUNNING, power_state.PAUSED)
-_NOT_YET = "Millpond does not move the disks of servers between hosts yet"
-_NO_FILES = "the host keeps no disks outside of storage pools (images_type = libvirt-storage)"
 
 
-class MillpondDriver(LibvirtDriver):
+class MillpondDriver(RefusesMoves):
     watch: Watch = staticmethod(unwatched)
     """Told the steps of disks and templates."""
 
@@ -85,7 +83,7 @@ class MillpondDriver(LibvirtDriver):
         deleted before."""
         self._refuse_unless_taken(image_meta)
         if instance.task_state == task_states.RESIZE_FINISH:  # a resize into another cell
-            self._refuse_to_move(instance, exception.ResizeError(reason=_NOT_YET))
+            refuse_resize(instance)
         with undo_on_failure() as undo:
             if instance.vm_state == vm_states.SHELVED_OFFLOADED:
                 network, devices = kw.get("network_info"), kw.get("block_device_info")
@@ -102,13 +100,6 @@ class MillpondDriver(LibvirtDriver):
     def destroy(self, context: Any, instance: Any, *args: Any, **kw: Any) -> None:
         with _lock(instance):
             super().destroy(context, instance, *args, **kw)
-
-    def instance_on_disk(self, instance: Any) -> bool:
-        """Nova asks this first of all, when a server is evacuated to this host."""
-        if InstanceRecords(instance).any() or _has_local_disks(instance):
-            error = exception.InstanceEvacuateNotSupported(_NOT_YET)
-            raise exception.InstanceFaultRollback(inner_exception=error)
-        return bool(super().instance_on_disk(instance))
 
     def rebuild(self, context: Any, instance: Any, image_meta: Any, *_: Any, **__: Any) -> None:
         """Refused while the server is as it was; else Nova does it, by destroy() and spawn()."""
@@ -154,9 +145,9 @@ class MillpondDriver(LibvirtDriver):
             self.millpond.imaging.extract(disk, image)
             return
         with self.millpond.imaging.copy(ServerId(instance.uuid), disk, image) as stop:
-            self._quiescing(context, instance, stop)
+            self._stop_quiesced(context, instance, stop)
 
-    def _quiescing(self, context: Any, instance: Any, stop: Callable[[], None]) -> None:
+    def _stop_quiesced(self, context: Any, instance: Any, stop: Callable[[], None]) -> None:
         """Where the guest's agent can, its file systems are at rest at the moment of the copy."""
         image = instance.image_meta
         try:
@@ -185,36 +176,6 @@ class MillpondDriver(LibvirtDriver):
         with explained():
             self.millpond.cache_manager.prune(self.millpond.cache_rules)
             prune_bases(self.millpond, _bases_of(all_instances))
-
-    def migrate_disk_and_power_off(
-        self, context: Any, instance: Any, *args: Any, **kw: Any
-    ) -> Any:
-        self._refuse_to_move(instance, exception.ResizeError(reason=_NOT_YET))
-        return super().migrate_disk_and_power_off(context, instance, *args, **kw)
-
-    def power_off(self, instance: Any, *args: Any, **kw: Any) -> None:
-        """What a resize into another cell begins with: it never asks for the disks."""
-        if instance.task_state == task_states.RESIZE_MIGRATING:
-            self._refuse_to_move(instance, exception.ResizeError(reason=_NOT_YET))
-        super().power_off(instance, *args, **kw)
-
-    def check_can_live_migrate_destination(
-        self, context: Any, instance: Any, *args: Any, **kw: Any
-    ) -> Any:
-        """After MigrationPreCheckError Nova would ask other hosts, and not say why none will."""
-        if InstanceRecords(instance).any():
-            raise exception.NoValidHost(reason=_NOT_YET)
-        if self._pools_only and _has_local_disks(instance):
-            raise exception.MigrationPreCheckError(reason=_NO_FILES)
-        return super().check_can_live_migrate_destination(context, instance, *args, **kw)
-
-    def check_can_live_migrate_source(
-        self, context: Any, instance: Any, *args: Any, **kw: Any
-    ) -> Any:
-        """The destination may have Nova's own driver, which does not know our disks."""
-        if InstanceRecords(instance).any():
-            raise exception.MigrationPreCheckError(reason=_NOT_YET)
-        return super().check_can_live_migrate_source(context, instance, *args, **kw)
 
     def _cleanup(self, context: Any, instance: Any, *args: Any, **kwargs: Any) -> None:
         """Ours first: Nova's own part removes whatever else bears the name, and saves. Nova wants
@@ -297,14 +258,6 @@ class MillpondDriver(LibvirtDriver):
             with explained():
                 sweep(self.millpond, ServerId(instance.uuid))
 
-    def _refuse_to_move(self, instance: Any, error: Exception) -> None:
-        if InstanceRecords(instance).any():
-            raise exception.InstanceFaultRollback(inner_exception=error)
-
-    @property
-    def _pools_only(self) -> bool:
-        return self.millpond.settings.libvirt.selection.images_type.pools_only
-
     def _refuse_unless_taken(self, image_meta: Any) -> None:
         """A server that boots from a volume may have no image."""
         if image_meta.obj_attr_is_set("disk_format") and image_meta.disk_format:
@@ -373,12 +326,6 @@ def _may_delete(instance: Any) -> bool:
     if not found:
         return instance.host in (None, CONF.host)
     return _is_deleted(instance) or all(each.status == "done" for each in found)
-
-
-def _has_local_disks(instance: Any) -> bool:
-    """Besides a config drive, which is made again wherever it is needed."""
-    flavor = instance.flavor
-    return bool(instance.image_ref or flavor.ephemeral_gb or flavor.swap)
 
 
 def _refuse_encryption(image_meta: Any) -> None:

@@ -12,9 +12,11 @@ from nova.virt.libvirt.driver import LibvirtDriver
 
 from millpond.nova.driver import MillpondDriver
 from millpond.nova.images import GuestDisk, PoolBackend, VolumeImage
+from millpond.nova.moves import RefusesMoves
 
 _PAIRS = (
     (MillpondDriver, LibvirtDriver),
+    (RefusesMoves, LibvirtDriver),
     (VolumeImage, imagebackend.Image),
     (PoolBackend, imagebackend.Backend),
     (GuestDisk, config.LibvirtConfigGuestDisk),
