@@ -1,5 +1,6 @@
 """The linters, run as tests: the architecture is a contract like any other."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -26,6 +27,31 @@ def test_it_is_clean(words):
         [BIN / words[0], *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_modules_and_classes_stay_small():
+    """A module has at most 400 lines, a class at most 15 public methods: functions in its body
+    without a leading underscore. Properties and cached properties do not count: a record of
+    collaborators may have many."""
+    found = []
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        source, name = path.read_text(), path.relative_to(ROOT)
+        if (lines := len(source.splitlines())) > 400:
+            found.append(f"{name} has {lines} lines")
+        for each in ast.walk(ast.parse(source)):
+            if isinstance(each, ast.ClassDef) and (methods := public_methods(each)) > 15:
+                found.append(f"{name}: {each.name} has {methods} public methods")
+    assert found == []
+
+
+def public_methods(found: ast.ClassDef) -> int:
+    properties = ("property", "cached_property", "setter")
+    return sum(
+        isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+        and not each.name.startswith("_")
+        and not any(ast.unparse(by).endswith(properties) for by in each.decorator_list)
+        for each in found.body
+    )
 
 
 def test_no_file_names_a_machine_or_a_registry():
