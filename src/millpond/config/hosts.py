@@ -8,6 +8,7 @@ from millpond.config.reader import (
     Reader,
     parse_image_formats,
     parse_mapping,
+    parse_pool_by_disk_name,
     parse_pool_name,
     parse_pool_paths,
     parse_ratio,
@@ -24,7 +25,6 @@ from millpond.config.settings import (
     PoolSettings,
     RbdSettings,
     VirtTypeOption,
-    parse_pool_by_disk_name,
 )
 from millpond.disks.selection import ImagesType, Selection, parse_images_type
 from millpond.errors import BadInput, BadOption

@@ -3,6 +3,7 @@ while what is wrong with them is collected."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ from urllib.parse import urlsplit
 from oslo_config import cfg
 
 from millpond.config.options import DEFAULT, HOST_OPTIONS, register
-from millpond.config.settings import VirtTypeOption, parse_pairs
+from millpond.config.settings import VirtTypeOption
 from millpond.disks.selection import parse_images_type_mapping, split_entries
 from millpond.errors import BadConfiguration, BadInput, BadOption
 from millpond.model.formats import Backend, ImageFormat
@@ -166,6 +167,63 @@ def parse_pool_name(value: str) -> str:
 def parse_pool_paths(value: str) -> Mapping[str, Path]:
     paths = parse_pairs("pool_paths", value, "pool:directory")
     return {parse_pool_name(pool): parse_path(path) for pool, path in paths.items()}
+
+
+_ROLES = (
+    "disk",
+    "disk.local",
+    "disk.eph*",
+    "disk.swap",
+    "disk.config",
+    "disk.rescue",
+    "disk.data*",
+    "kernel",
+    "ramdisk",
+)
+"""The names that a server's disks can have; ``*`` stands for a number or a name."""
+
+
+def parse_pool_by_disk_name(text: str) -> Mapping[str, str]:
+    """``disk.swap:fast, disk.eph*:fast`` to the pool's name by the disk's name."""
+    option = "[libvirt] pool_by_disk_name"
+    pools = parse_pairs(option, text, "disk:pool")
+    unknown = [each for each in pools if not _can_fit(each)]
+    if unknown:
+        reason = f"{_quoted(unknown)} can never be the name of a disk"
+        raise BadOption(option, reason, f"disks: {', '.join(_ROLES)}")
+    return dict(sorted(pools.items(), key=lambda pair: _looseness(pair[0])))
+
+
+def _looseness(pattern: str) -> tuple[bool, int]:
+    """A whole name comes before the beginning of one, and a long beginning before a short one."""
+    return pattern.endswith("*"), -len(pattern)
+
+
+def _can_fit(pattern: str) -> bool:
+    """Some disk may have a name that the pattern takes."""
+    if not pattern.endswith("*"):
+        return any(fnmatchcase(pattern, role) for role in _ROLES)
+    start = pattern[:-1]
+    return any(role.startswith(start) or fnmatchcase(start, role) for role in _ROLES)
+
+
+def parse_pairs(option: str, text: str, form: str) -> Mapping[str, str]:
+    """``left:right`` entries between commas; what stands on the left stands there once."""
+    pairs: dict[str, str] = {}
+    problems: list[str] = []
+    for entry in split_entries(text):
+        left, _, right = (side.strip() for side in entry.partition(":"))
+        if not left or not right:
+            problems.append(f"{entry.strip()!r} is not of the form {form}")
+        elif pairs.setdefault(left, right) != right:
+            problems.append(f"{left!r} stands for both {pairs[left]!r} and {right!r}")
+    if problems:
+        raise BadOption(option, "; ".join(problems), f"write {form}, {form}")
+    return pairs
+
+
+def _quoted(names: list[str]) -> str:
+    return ", ".join(repr(each) for each in names)
 
 
 def parse_image_formats(value: Sequence[str]) -> frozenset[ImageFormat]:

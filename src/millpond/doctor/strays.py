@@ -10,8 +10,7 @@ from millpond.errors import PoolNotFound, Tool
 from millpond.hosts.cache import open_store
 from millpond.hosts.capabilities import volume_owners
 from millpond.hosts.host import Host
-from millpond.libvirt.consoles import CONSOLE_LOG
-from millpond.libvirt.domains import MarkedDomain
+from millpond.libvirt.domains import CONSOLE_LOG, MarkedDomain
 from millpond.libvirt.locality import is_marker
 from millpond.libvirt.sharing import is_mark
 from millpond.model.formats import DiskFormat

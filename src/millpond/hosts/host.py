@@ -25,8 +25,14 @@ from millpond.legacy.layout import NovaLayout
 from millpond.legacy.storage import LegacyStorage
 from millpond.libvirt import virtualization
 from millpond.libvirt.block_jobs import BlockJobs
-from millpond.libvirt.consoles import ConsoleFiles, Consoles, ConsoleVolumes
-from millpond.libvirt.domains import DomainDisks, DomainRecords, Domains
+from millpond.libvirt.domains import (
+    ConsoleFiles,
+    Consoles,
+    ConsoleVolumes,
+    DomainDisks,
+    DomainRecords,
+    Domains,
+)
 from millpond.libvirt.pool import Pool, PoolType
 from millpond.libvirt.pools import PoolPlan, Pools, PoolWanted
 from millpond.model.cloud import LinkAccess
