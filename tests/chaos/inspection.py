@@ -14,7 +14,7 @@ from typing import Any
 import libvirt
 from lxml import etree
 
-from millpond.libvirt.locality import is_marker
+from millpond.libvirt.locality import is_locality_probe
 from tests.chaos.model import Model, ServerModel
 from tests.chaos.world import World
 from tests.support import forked
@@ -173,7 +173,7 @@ class Inspection:
     def _seen_by_libvirt(self) -> set[str]:
         pool = self.connection.storagePoolLookupByName(_POOL)
         pool.refresh()
-        return {each for each in pool.listVolumes() if not is_marker(each)}
+        return {each for each in pool.listVolumes() if not is_locality_probe(each)}
 
     def _digest(self, path: Path, format: str, *, masked: bool) -> str:
         """Of the disk that an image or a volume holds, with all that it is backed by."""
@@ -227,7 +227,9 @@ def _sha512(content: bytes) -> str:
 def _names(directory: Path) -> set[str]:
     """What lies there, hidden files apart: those are looked for everywhere."""
     found = directory.iterdir() if directory.exists() else iter(())
-    return {each.name for each in found if each.name[0] != "." and not is_marker(each.name)}
+    return {
+        each.name for each in found if each.name[0] != "." and not is_locality_probe(each.name)
+    }
 
 
 def _same(what: str, found: set[str], wanted: set[str]) -> None:

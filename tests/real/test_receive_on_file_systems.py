@@ -110,7 +110,7 @@ def test_a_volume_that_is_fetched_into_a_full_file_system_is_not_filled_with_hol
     (small_tmpfs / "ballast").write_bytes(bytes(100 * 1024))
     content = random.Random(1).randbytes(MIB)
     with pytest.raises(NoSpace, match="no space left"):
-        streams.written([content], small_tmpfs / "fetched", files.silent)
+        streams.write([content], small_tmpfs / "fetched", files.silent)
 
 
 def test_an_image_of_holes_fits_where_its_length_does_not(

@@ -299,7 +299,7 @@ def test_the_console_is_opened_there(far, qcow2):
     far.wait_for_console(made.id, "READY")
     stream = far.host().domains.open_console(made.id)
     heard = b""
-    for content in stream.received():
+    for content in stream.receive():
         heard += content
         if b"TICK" in heard:
             break

@@ -19,7 +19,7 @@ from millpond.disks.backend import ImageFile
 from millpond.model.formats import DiskFormat
 from millpond.model.template import Link
 from millpond.records.journal import Moment
-from millpond.templates.links.connections import Ways, connected
+from millpond.templates.links.connections import Ways, connect_link
 from millpond.templates.links.linking import Linking
 from tests.ceph.conftest import make_secret, rbd_options
 from tests.support.ceph import Ceph, RbdPool
@@ -557,9 +557,11 @@ def test_qemu_reaches_a_lun_by_itself(
             "target_lun": lun,
         }
         ways = Ways(ceph=None, initiator="iqn.x:pond", connect=lambda _connection: nowhere)
-        link = connected(Link(location=f"cinder://{image.id}"), connection, ways)
-        linked = Linking(image=image, format=DiskFormat.RAW, location="", place=nowhere, link=link)
-        host.template_store.put(linked.described(host.pool_plan.base.name))
+        link = connect_link(Link(location=f"cinder://{image.id}"), connection, ways)
+        linked = Linking(
+            image=image, format=DiskFormat.RAW, location="", target=nowhere, link=link
+        )
+        host.template_store.put(linked.make_record(host.pool_plan.base.name))
         words = ("--image", "guest", "--memory", "32M", "--network", "none", "--disk", "16M")
         made = millpond.json("server", "create", "a", *words)
         assert micro_guest.marker in millpond.wait_for_console(made["id"], "READY")

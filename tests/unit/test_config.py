@@ -154,7 +154,7 @@ def test_an_environment_variable_beats_the_file(
     monkeypatch.setenv("OS_LIBVIRT__VIRT_TYPE", "qemu")
     path = write("[libvirt]\nvirt_type = kvm\n")
     assert local(loaded(path)).libvirt.virt_type is VirtTypeOption.QEMU
-    origins = {each.name: each.origin for each in config.shown(config.read([path]))}
+    origins = {each.name: each.origin for each in config.list_options(config.read([path]))}
     assert origins["virt_type"] == "environment variable OS_LIBVIRT__VIRT_TYPE"
 
 
@@ -654,7 +654,7 @@ def test_every_option_has_a_line_on_the_page_about_configuration() -> None:
 
 def test_secrets_are_masked(write: Write) -> None:
     path = write("[libvirt]\nrbd_secret_uuid = 5c0d2a6e-secret\n")
-    shown = {each.name: each for each in config.shown(config.read([path]))}
+    shown = {each.name: each for each in config.list_options(config.read([path]))}
     assert shown["rbd_secret_uuid"].value == "****"
     assert shown["rbd_secret_uuid"].origin == str(path)
 
@@ -726,9 +726,9 @@ def test_each_host_has_its_own_values_and_those_of_all(write: Write) -> None:
     assert birch.libvirt.selection.choose(ImageFormat.RAW).backend is Backend.RAW
     assert birch.compute.image_type_exclude_list == {ImageFormat.VMDK}
     assert not alder.compute.image_type_exclude_list
-    ratios = [each.capacity.cpu_allocation_ratio.applied(None) for each in (alder, birch)]
+    ratios = [each.capacity.cpu_allocation_ratio.apply(None) for each in (alder, birch)]
     assert ratios == [4.0, 2.0]
-    assert alder.capacity.ram_allocation_ratio.applied(3.0) == 1.5
+    assert alder.capacity.ram_allocation_ratio.apply(3.0) == 1.5
     assert alder.capacity.reserved_host_memory_mb == 2048
 
 

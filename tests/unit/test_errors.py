@@ -9,7 +9,7 @@ import pytest
 
 from millpond import errors
 from millpond.errors import BadConfiguration, BadOption, MillpondError, Tool
-from millpond.nova.advice import said_under_nova
+from millpond.nova.advice import reword_for_nova
 
 DOCS = Path(__file__).parents[2] / "docs" / "errors.md"
 
@@ -80,16 +80,16 @@ COMMAND = r"millpond (?:cache|config|doctor|explain|host|image|pool|server|trans
 
 def test_under_nova_advice_names_the_programs_of_a_nova_host():
     for kind in concrete():
-        said = said_under_nova(sample(kind).advice)
+        said = reword_for_nova(sample(kind).advice)
         assert re.findall(COMMAND, said) in ([], ["millpond config"])  # which works there, too
-    assert said_under_nova(f"'{Tool.REPAIR}' ends it; '{Tool.SERVER} show a' tells more") == (
+    assert reword_for_nova(f"'{Tool.REPAIR}' ends it; '{Tool.SERVER} show a' tells more") == (
         "'millpond-nova-doctor --mend' ends it; 'openstack server show a' tells more"
     )
 
 
 @pytest.mark.parametrize("tool", Tool)
 def test_under_nova_there_is_a_program_for_every_tool(tool):
-    assert said_under_nova(tool)
+    assert reword_for_nova(tool)
 
 
 def test_texts_below_the_command_name_tools_and_no_commands():

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from millpond.errors import HostProblem
-from millpond.libvirt.locality import LocalityProbe, can_open, is_marker, probe
+from millpond.libvirt.locality import LocalityProbe, can_open, is_locality_probe, probe
 from millpond.libvirt.memory_pool import MemoryPool
 from millpond.libvirt.pool import PoolType, download
 from millpond.model.formats import DiskFormat
@@ -81,7 +81,7 @@ def test_only_markers_that_nobody_looks_for_any_more_are_swept(here):
         here.create(VolumeSpec(name=name, format=DiskFormat.RAW, capacity=1))
     assert probe(here)
     assert here.names() == [young, "millpond-marker-mine"]
-    assert [is_marker(each) for each in here.names()] == [True, False]
+    assert [is_locality_probe(each) for each in here.names()] == [True, False]
 
 
 def test_a_download_that_ends_early_is_known(tmp_path):

@@ -34,14 +34,14 @@ def test_a_disk_comes_with_its_kernel_and_its_ramdisk():
     root = image("root", ImageFormat.QCOW2)
     selection = Selection(force_raw_images=False)
     its_kernel = Wanted(image=kernel, format=DiskFormat.RAW)
-    assert list(precache.wanted(root, boot, selection)) == [
+    assert list(precache.plan(root, boot, selection)) == [
         Wanted(image=root, format=DiskFormat.QCOW2, backend=Backend.QCOW2),
         its_kernel,
         Wanted(image=ramdisk, format=DiskFormat.RAW),
     ]
     without = replace(boot, ramdisk=None)
-    assert len(list(precache.wanted(root, without, selection))) == 2
-    assert list(precache.wanted(kernel, None, selection)) == [its_kernel]
+    assert len(list(precache.plan(root, without, selection))) == 2
+    assert list(precache.plan(kernel, None, selection)) == [its_kernel]
 
 
 class Handler:

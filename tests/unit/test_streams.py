@@ -26,7 +26,7 @@ def limited() -> Iterator[None]:
 
 def test_what_is_fetched_is_written_with_its_holes(tmp_path):
     target, done = tmp_path / "fetched", []
-    length = streams.written([b"x" * 10, 100, b"y" * 5, 7], target, done.append)
+    length = streams.write([b"x" * 10, 100, b"y" * 5, 7], target, done.append)
     assert target.read_bytes() == b"x" * 10 + bytes(100) + b"y" * 5 + bytes(7)
     assert length == sum(done) == 122
 
@@ -70,7 +70,7 @@ def test_a_short_write_of_what_is_fetched_is_an_error_and_no_hole(tmp_path):
         yield b"y"
 
     with limited(), pytest.raises(OSError, match="File too large"):
-        streams.written(pieces(), tmp_path / "fetched", files.silent)
+        streams.write(pieces(), tmp_path / "fetched", files.silent)
 
 
 def test_a_short_write_is_completed_or_an_error(tmp_path):

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.hosts import HostNames, asked
+from millpond.cli.hosts import HostNames, ask_hosts
 from millpond.cli.output import as_json, table, transfer
 from millpond.disks import precache
 from millpond.errors import BadOption, TemplateNotFound
@@ -44,7 +44,7 @@ def list_(ctx: typer.Context, host: HostNames = None, json: Json = False) -> Non
     """List the templates: for which image, how prepared, who uses them, why they stay."""
     deployment = Deployment.load(ctx.obj.config_files)
     images = deployment.image_names()
-    listed = [each for _, each in asked(deployment, host, lambda host: _listed(host, images))]
+    listed = [each for _, each in ask_hosts(deployment, host, lambda host: _list(host, images))]
     if json:
         shown = [each for found in listed for each in found.plain]
         in_cluster = [{"host": found.host, **asdict(v)} for found in listed for v in found.cluster]
@@ -58,7 +58,7 @@ def list_(ctx: typer.Context, host: HostNames = None, json: Json = False) -> Non
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Listed:
+class _Listing:
     """The templates of one host, as they are shown."""
 
     host: str
@@ -67,10 +67,10 @@ class _Listed:
     rows: list[tuple[str, ...]]
 
 
-def _listed(host: Host, images: Mapping[str, str]) -> _Listed:
+def _list(host: Host, images: Mapping[str, str]) -> _Listing:
     verdicts = survey(host, host.cache_rules)
     in_cluster = list_cluster_templates(host)
-    return _Listed(
+    return _Listing(
         host=host.name,
         plain=[_plain(each, images, host.name) for each in verdicts],
         cluster=in_cluster,
@@ -96,15 +96,15 @@ def fetch(
     """Prepare templates ahead of need, so that the first server of an image need not wait."""
     deployment = Deployment.load(ctx.obj.config_files)
     wanted = {
-        host: [each for name in images for each in _wanted(host, name, format)]
-        for host in deployment.chosen(host)
+        host: [each for name in images for each in _plan(host, name, format)]
+        for host in deployment.select(host)
     }
     size = sum(each.image.size for theirs in wanted.values() for each in theirs)
     with transfer("fetching templates", lambda: size) as progress:
         made = [
             (host.name, want, template)
             for host, theirs in wanted.items()
-            for want, template in zip(theirs, _fetched(host, theirs, progress), strict=True)
+            for want, template in zip(theirs, _fetch(host, theirs, progress), strict=True)
         ]
     if json:
         print(as_json([{"host": where, **asdict(each)} for where, _, each in made]))
@@ -126,7 +126,7 @@ def fetch(
     )
 
 
-def _fetched(host: Host, wanted: Sequence[precache.Wanted], progress: Progress) -> list[Template]:
+def _fetch(host: Host, wanted: Sequence[precache.Wanted], progress: Progress) -> list[Template]:
     concurrency = host.shared.settings.image_cache.precache_concurrency
     return precache.fetch(host.handlers.chosen, host.storage, wanted, concurrency, progress)
 
@@ -134,17 +134,17 @@ def _fetched(host: Host, wanted: Sequence[precache.Wanted], progress: Progress) 
 @app.command()
 def pin(ctx: typer.Context, names: Names, host: HostNames = None) -> None:
     """Keep templates, whether they are used or not."""
-    hosts = Deployment.load(ctx.obj.config_files).chosen(host)
+    hosts = Deployment.load(ctx.obj.config_files).select(host)
     by = os.environ.get("SUDO_USER") or getpass.getuser()
-    for each, template in _named(hosts, names):
+    for each, template in _find_templates(hosts, names):
         each.cache_manager.pin(template.volume, by)
 
 
 @app.command()
 def unpin(ctx: typer.Context, names: Names, host: HostNames = None) -> None:
     """Let templates go again when nothing uses them."""
-    hosts = Deployment.load(ctx.obj.config_files).chosen(host)
-    for each, template in _named(hosts, names):
+    hosts = Deployment.load(ctx.obj.config_files).select(host)
+    for each, template in _find_templates(hosts, names):
         each.cache_manager.unpin(template.volume)
 
 
@@ -164,8 +164,8 @@ def prune(
     deployment = Deployment.load(ctx.obj.config_files)
     gone = [
         (host.name, each)
-        for host in deployment.chosen(host)
-        for each in _pruned(host, dry_run=dry_run, all_unused=all_unused)
+        for host in deployment.select(host)
+        for each in _prune(host, dry_run=dry_run, all_unused=all_unused)
     ]
     if json:
         images = deployment.image_names()
@@ -175,7 +175,7 @@ def prune(
         print(printable(f"{_on(deployment, where)}{each.cached.template.volume}: {each.reason}"))
 
 
-def _pruned(host: Host, *, dry_run: bool, all_unused: bool) -> Sequence[Verdict]:
+def _prune(host: Host, *, dry_run: bool, all_unused: bool) -> Sequence[Verdict]:
     rules = host.cache_rules.at_once() if all_unused else host.cache_rules
     if dry_run:
         return [each for each in survey(host, rules) if each.goes]
@@ -202,9 +202,9 @@ def verify(
     if bool(names) == all_:
         raise BadOption("NAME", "name templates or images, or say --all", "not both")
     deployment = Deployment.load(ctx.obj.config_files)
-    hosts = deployment.chosen(host)
+    hosts = deployment.select(host)
     every = ((host, each) for host in hosts for each in list_templates(host))
-    templates = list(every) if all_ else _named(hosts, names or [])
+    templates = list(every) if all_ else _find_templates(hosts, names or [])
     size = sum(each.size for _, each in templates)
     with transfer("reading templates", lambda: size) as progress:
         found = [(host.name, host.scrub.scrub(each, progress)) for host, each in templates]
@@ -228,7 +228,7 @@ def _show_scrubbed(
     )
 
 
-def _named(hosts: Sequence[Host], names: Sequence[str]) -> list[tuple[Host, Template]]:
+def _find_templates(hosts: Sequence[Host], names: Sequence[str]) -> list[tuple[Host, Template]]:
     """On whichever hosts have them; on none is an error."""
     found = []
     for name in names:
@@ -243,12 +243,12 @@ def _named(hosts: Sequence[Host], names: Sequence[str]) -> list[tuple[Host, Temp
     return found
 
 
-def _wanted(host: Host, name: str, format: DiskFormat | None) -> list[precache.Wanted]:
+def _plan(host: Host, name: str, format: DiskFormat | None) -> list[precache.Wanted]:
     image = host.images.get(name)
     if format:
         return [precache.Wanted(image=image, format=format)]
     boot = find_boot_images(image.format, image.properties, host.images.get)
-    return list(precache.wanted(image, boot, host.settings.libvirt.selection))
+    return list(precache.plan(image, boot, host.settings.libvirt.selection))
 
 
 def _row(verdict: Verdict, images: Mapping[str, str]) -> tuple[str, ...]:

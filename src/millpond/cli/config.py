@@ -19,7 +19,7 @@ def check(ctx: typer.Context) -> None:
     settings = config.own_settings(conf)
     files = ", ".join(str(path) for path in config.files_of(conf))
     print(f"configuration is valid: {files or 'no file, every option at its default'}")
-    for line in _resolved(settings):
+    for line in _summarize(settings):
         print(f"  {line}")
     for line in config.unread(conf):
         print(f"  note: {line}")
@@ -30,7 +30,7 @@ def show(
     ctx: typer.Context, json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 ) -> None:
     """Show every option, its value and where it was set, valid or not."""
-    options = config.shown(config.read(ctx.obj.config_files))
+    options = config.list_options(config.read(ctx.obj.config_files))
     if json:
         print(as_json([asdict(each) for each in options]))
         return
@@ -46,12 +46,12 @@ def sample() -> None:
     print(config.sample(), end="")
 
 
-def _resolved(settings: Settings) -> list[str]:
+def _summarize(settings: Settings) -> list[str]:
     """The configuration in a few lines: where, into which pools, and what becomes of images."""
-    return [line for name, host in settings.hosts.items() for line in _resolved_host(name, host)]
+    return [line for name, host in settings.hosts.items() for line in _summarize_host(name, host)]
 
 
-def _resolved_host(name: str, host: HostSettings) -> list[str]:
+def _summarize_host(name: str, host: HostSettings) -> list[str]:
     libvirt = host.libvirt
     pools = libvirt.pools
     kept = [

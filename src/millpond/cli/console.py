@@ -31,7 +31,7 @@ def attach(stream: ConsoleStream) -> None:
 
 def _show(stream: ConsoleStream, ended: threading.Event) -> None:
     output = sys.stdout.buffer
-    for content in stream.received():
+    for content in stream.receive():
         output.write(content)
         output.flush()
     ended.set()

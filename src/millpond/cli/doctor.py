@@ -51,7 +51,7 @@ def doctor(
 
 
 def _adopt(files: tuple[Path, ...], hosts: list[str] | None, json: bool) -> None:
-    chosen = Deployment.load(files).chosen(hosts)
+    chosen = Deployment.load(files).select(hosts)
     adopted = [server for host in chosen for server in recover.rebuild_records(host)]
     if json:
         print(as_json(adopted))

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.hosts import HostNames, asked
+from millpond.cli.hosts import HostNames, ask_hosts
 from millpond.cli.output import as_json, details
-from millpond.cli.server_create import chosen_flavor
+from millpond.cli.server_create import choose_flavor
 from millpond.cli.verdicts import plain, show_verdicts
 from millpond.disks.explain import BootFile, Explanation, Prospects, explain
 from millpond.hosts.cache import has_template, preview_link
@@ -31,8 +31,10 @@ def command(
     """Say what would become of an image on each host, and why; no template or server is made."""
     deployment = Deployment.load(ctx.obj.config_files)
     found = deployment.images.get(image)
-    explained = [each for _, each in asked(deployment, host, lambda host: _explained(host, found))]
-    size = chosen_flavor(deployment.settings, flavor, None, {})
+    explained = [
+        each for _, each in ask_hosts(deployment, host, lambda host: _explain(host, found))
+    ]
+    size = choose_flavor(deployment.settings, flavor, None, {})
     decision = across_hosts.decide(deployment, ServerRequest(name="any", image=found, flavor=size))
     if json:
         verdicts = plain(decision) if decision else []
@@ -46,7 +48,7 @@ def command(
         show_verdicts(decision.verdicts)
 
 
-def _explained(host: Host, image: Image) -> Explanation:
+def _explain(host: Host, image: Image) -> Explanation:
     boot = find_boot_images(image.format, image.properties, host.images.get)
     prospects = Prospects(
         is_prepared=partial(has_template, host),
@@ -68,7 +70,7 @@ def _show(explanation: Explanation, where: list[tuple[str, str]]) -> None:
             ("Template", f"{how}; {_there(explanation)}"),
             ("To read", f"{format_size(explanation.read)}, once for all disks"),
             ("To write", f"{format_size(explanation.written)} at the most, once for all disks"),
-            *((each.content.capitalize(), _copied(each)) for each in explanation.boot),
+            *((each.content.capitalize(), _describe_copy(each)) for each in explanation.boot),
         ]
     )
 
@@ -81,7 +83,7 @@ def _how(explanation: Explanation) -> str:
     return how + because
 
 
-def _copied(file: BootFile) -> str:
+def _describe_copy(file: BootFile) -> str:
     return f"a copy of {file.image} ({format_size(file.size)}) for each server; {_there(file)}"
 
 

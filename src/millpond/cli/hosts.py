@@ -21,12 +21,12 @@ HostNames = Annotated[
 ]
 
 
-def asked(
+def ask_hosts(
     deployment: Deployment, hosts: list[str] | None, ask: Callable[[Host], T]
 ) -> list[tuple[Host, T]]:
     """What each host answers. Of several, one that does not is said, and the others are shown."""
     found = []
-    for host in deployment.chosen(hosts):
+    for host in deployment.select(hosts):
         try:
             found.append((host, ask(host)))
         except HostProblem as error:

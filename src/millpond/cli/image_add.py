@@ -49,15 +49,15 @@ def add(
     said = dict(_property(each) for each in properties or ())
     expected = Digest.parse(digest) if digest else None
     if source.lower().startswith(("http://", "https://")):
-        image = _fetched(deployment, source, (name, disk_format, expected), said)
+        image = _fetch_url(deployment, source, (name, disk_format, expected), said)
     elif expected:
         raise BadOption("--digest", "it is for URLs", "compare a file with sha256sum")
     else:
-        image = _added(deployment, Path(source), (name, disk_format), said)
+        image = _add_file(deployment, Path(source), (name, disk_format), said)
     show_image(deployment, image, json)
 
 
-def _added(
+def _add_file(
     deployment: Deployment,
     file: Path,
     declared: tuple[str, ImageFormat | None],
@@ -70,7 +70,7 @@ def _added(
         )
 
 
-def _fetched(
+def _fetch_url(
     deployment: Deployment,
     url: str,
     declared: tuple[str, ImageFormat | None, Digest | None],

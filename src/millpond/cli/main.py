@@ -97,14 +97,14 @@ def _leave(number: int, _frame: object) -> None:
 def _add_commands(words: list[str]) -> None:
     """All verbs by name, and what they do for the one that was called."""
     for name, (_, explanation) in COMMANDS.items():
-        verb = loaded(name, words) if name in words else typer.Typer()
+        verb = load_command(name, words) if name in words else typer.Typer()
         if isinstance(verb, typer.Typer):
             app.add_typer(verb, name=name, help=explanation)
         else:
             app.command(name, help=explanation)(verb)
 
 
-def loaded(name: str, words: list[str]) -> typer.Typer | Callable[..., None]:
+def load_command(name: str, words: list[str]) -> typer.Typer | Callable[..., None]:
     """A verb with all that may follow it, but for what is loaded alone and was not asked for;
     or the one function of a verb that nothing follows."""
     module = import_module(COMMANDS[name][0])

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.hosts import HostName, HostNames, asked
+from millpond.cli.hosts import HostName, HostNames, ask_hosts
 from millpond.cli.output import as_json, details, table
 from millpond.hosts.capabilities import volume_owners
 from millpond.hosts.deployment import Deployment
@@ -23,7 +23,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def list_(ctx: typer.Context, host: HostNames = None, json: Json = False) -> None:
     """List the storage pools that Millpond uses, and how full they are."""
     deployment = Deployment.load(ctx.obj.config_files)
-    answers = asked(deployment, host, lambda host: overview(host.libvirtd, host.pool_plan))
+    answers = ask_hosts(deployment, host, lambda host: overview(host.libvirtd, host.pool_plan))
     pools = [(host.name, each) for host, found in answers for each in found]
     if json:
         print(as_json([{"host": where, **asdict(each)} for where, each in pools]))

@@ -35,7 +35,7 @@ def list_(ctx: typer.Context, json: Json = False) -> None:
     for each in damaged:
         complain(each)
     if json:
-        print(as_json([_described(each, states[each.id]) for each in servers]))
+        print(as_json([_describe(each, states[each.id]) for each in servers]))
         return
     where = ["Host"] if deployment.has_several else []
     table(
@@ -182,14 +182,14 @@ def _row(server: Server, state: str, where: list[str]) -> tuple[str, ...]:
     )
 
 
-def _described(server: Server, state: str) -> dict[str, object]:
+def _describe(server: Server, state: str) -> dict[str, object]:
     return {"state": state, **codec.plain_server(server)}
 
 
 def show_server(deployment: Deployment, server: Server, json: bool) -> None:
     state = across_hosts.states(deployment, [server])[server.id]
     if json:
-        print(as_json(_described(server, state)))
+        print(as_json(_describe(server, state)))
         return
     hardware, flavor = server.hardware, server.flavor
     machine = (hardware.virt_type, hardware.firmware, hardware.machine)

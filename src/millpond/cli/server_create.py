@@ -18,7 +18,7 @@ from millpond.hosts.deployment import Deployment
 from millpond.model.server import Firmware, Flavor, Network, NetworkKind
 from millpond.model.sizes import parse_size
 from millpond.servers import across_hosts
-from millpond.servers.create import GuestConfiguration, ServerRequest, planned
+from millpond.servers.create import GuestConfiguration, ServerRequest, plan_server
 
 _NETWORK = re.compile(r"[\w.+-]+")
 _USER_DATA_LIMIT = 64 * 1024  # Nova's limit before encoding; a larger one belongs on a web server
@@ -70,7 +70,7 @@ def create(
     request = ServerRequest(
         name=name,
         image=deployment.images.get(image),
-        flavor=chosen_flavor(deployment.settings, flavor, vcpus, sizes),
+        flavor=choose_flavor(deployment.settings, flavor, vcpus, sizes),
         networks=tuple(filter(None, (parse_network(each) for each in network or ["user"]))),
         firmware=firmware,
         config_drive=drive.iso() if config_drive or drive.says_something else b"",
@@ -87,7 +87,7 @@ def create(
 def _show_decision(deployment: Deployment, request: ServerRequest, host: str, json: bool) -> None:
     decision = across_hosts.decide(deployment, request, host)
     if decision is None:
-        chosen = planned(deployment.host(host), request).host
+        chosen = plan_server(deployment.host(host), request).host
         print(as_json({"host": chosen, "verdicts": []}) if json else f"{chosen}: the only host")
         return
     best = next(iter(decision.choices), None)
@@ -147,7 +147,7 @@ def _new_mac() -> str:
     return "52:54:00:" + ":".join(f"{each:02x}" for each in secrets.token_bytes(3))
 
 
-def chosen_flavor(
+def choose_flavor(
     settings: Settings, name: str, vcpus: int | None, sizes: Mapping[str, str]
 ) -> Flavor:
     """The named one, or the default, with what was said besides."""

@@ -16,7 +16,7 @@ from millpond.images.intake import Intake
 from millpond.images.source import TakesUploads, Upload
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
-from millpond.model.names import checked_name
+from millpond.model.names import check_name
 from millpond.model.server import Server
 from millpond.model.sizes import format_size
 from millpond.servers.snapshot import FORMATS, SnapshotRequest, extract
@@ -42,9 +42,9 @@ def snapshot(
     uploads = Deployment.load(ctx.obj.config_files).uploads
     if uploads:
         directory, source = uploads
-        image = _uploaded(ctx, server, request, Intake(directory), source)
+        image = _upload(ctx, server, request, Intake(directory), source)
     else:
-        with _shown(ctx, server) as (deployment, host, found, progress):
+        with _showing(ctx, server) as (deployment, host, found, progress):
             intake = Intake(deployment.images_directory)
             told = replace(request, progress=progress)
             image = make_snapshot(host, intake, found, told)
@@ -55,7 +55,7 @@ def snapshot(
 
 
 @contextmanager
-def _shown(ctx: typer.Context, name: str) -> Iterator[tuple[Deployment, Host, Server, Progress]]:
+def _showing(ctx: typer.Context, name: str) -> Iterator[tuple[Deployment, Host, Server, Progress]]:
     """The server, and whom to tell of the bytes that are copied."""
     sizes: list[int] = []  # known when the server is found
     shown = steps(f"snapshot of {name}", lambda: next(iter(sizes), None))
@@ -66,13 +66,13 @@ def _shown(ctx: typer.Context, name: str) -> Iterator[tuple[Deployment, Host, Se
         yield deployment, host, found, progress
 
 
-def _uploaded(
+def _upload(
     ctx: typer.Context, server: str, request: SnapshotRequest, intake: Intake, source: TakesUploads
 ) -> Image:
     """The server is free again while its image is on its way."""
-    name = checked_name("an image", request.name)
+    name = check_name("an image", request.name)
     with intake.arriving() as (id, part):
-        with _shown(ctx, server) as (deployment, host, found, progress):
+        with _showing(ctx, server) as (deployment, host, found, progress):
             made = extract(host, found, replace(request, progress=progress), part)
         upload = Upload(
             id=id,

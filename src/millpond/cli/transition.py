@@ -31,8 +31,8 @@ def status(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List servers whose disks Nova laid out, each with its disks and what is in the way."""
-    hosts = Deployment.load(ctx.obj.config_files).chosen(host)
-    found = [each for host in hosts for each in _found(host, asked_for=bool(host))]
+    hosts = Deployment.load(ctx.obj.config_files).select(host)
+    found = [each for host in hosts for each in _find_status(host, asked_for=bool(host))]
     if json:
         print(as_json(found))
         return
@@ -44,7 +44,7 @@ def status(
         print("no server has disks in Nova's legacy layout")
 
 
-def _found(host: Host, *, asked_for: bool) -> Sequence[LegacyStatus]:
+def _find_status(host: Host, *, asked_for: bool) -> Sequence[LegacyStatus]:
     """A host where it cannot be told is passed over, unless somebody asked for it."""
     try:
         layout = find_layout(host)

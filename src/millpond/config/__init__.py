@@ -1,7 +1,7 @@
 """From nova.conf's options to frozen settings; the only reader of oslo.config."""
 
 from millpond.config.checking import load, own_settings, settings_from, unread
-from millpond.config.listing import ShownOption, sample, shown
+from millpond.config.listing import ShownOption, list_options, sample
 from millpond.config.options import list_opts, register, widen
 from millpond.config.reader import DEFAULT_FILE, HANDLERS, files_of, read
 from millpond.config.settings import (
@@ -36,6 +36,7 @@ __all__ = [
     "ShownOption",
     "VirtTypeOption",
     "files_of",
+    "list_options",
     "list_opts",
     "load",
     "own_settings",
@@ -43,7 +44,6 @@ __all__ = [
     "register",
     "sample",
     "settings_from",
-    "shown",
     "unread",
     "widen",
 ]

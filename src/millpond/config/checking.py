@@ -42,7 +42,7 @@ from millpond.config.settings import (
 )
 from millpond.errors import BadInput, BadOption
 from millpond.model.cloud import CloudAccess, SignaturePolicy
-from millpond.model.names import checked_name
+from millpond.model.names import check_name
 from millpond.model.server import SMALL, Flavor
 from millpond.model.sizes import parse_size
 from millpond.model.transfer import Patience
@@ -54,7 +54,7 @@ _CASTELLANS = frozenset({"key_manager", "barbican", "barbican_service_user", "va
 _NEAR_SECTION = 0.8  # sections are short, and no section of Nova's is nearer than 0.72
 
 
-def mistyped(conf: cfg.ConfigOpts) -> Iterator[BadOption]:
+def find_mistyped(conf: cfg.ConfigOpts) -> Iterator[BadOption]:
     """Every section or option that was surely meant to be another one."""
     for path, section, name in _unread(conf):
         reason = _mistake(section, name)
@@ -138,7 +138,7 @@ def load(config_files: Sequence[Path] | None = None, default: Path = DEFAULT_FIL
 def own_settings(conf: cfg.ConfigOpts) -> Settings:
     """The settings of a program of ours: its files are searched for typing errors too."""
     reader = Reader(conf)
-    reader.problems.extend(mistyped(conf))
+    reader.problems.extend(find_mistyped(conf))
     settings = _settings(reader, hosts(reader), _placement(reader))
     if not all(each.libvirt.use_storage_pools for each in settings.hosts.values()):
         reader.complain(
@@ -251,7 +251,7 @@ def _flavor(reader: Reader, group: str) -> Flavor:
 def _flavor_name(reader: Reader, group: str) -> str:
     name = group.removeprefix(FLAVOR_PREFIX).strip()
     try:
-        return checked_name("a flavour", name)
+        return check_name("a flavour", name)
     except BadInput as error:
         reader.problems.append(BadOption(f"[{group}]", str(error), error.advice))
         return name

@@ -29,7 +29,7 @@ from millpond.config.settings import (
 from millpond.disks.selection import ImagesType, Selection, parse_images_type
 from millpond.errors import BadInput, BadOption
 from millpond.model.formats import Backend
-from millpond.model.names import checked_name
+from millpond.model.names import check_name
 from millpond.model.sizes import MiB
 from millpond.model.volume import Clearing, ClearMethod
 from millpond.scheduling.providers import CapacitySettings, Ratio
@@ -43,7 +43,7 @@ def hosts(reader: Reader) -> Mapping[str, HostSettings]:
     if not names:
         return {LOCAL: _host(reader)}
     _check_names(reader, names, sections)
-    found = {name: _named(reader.of_host(f"{HOST_PREFIX}{name}"), name) for name in names}
+    found = {name: _read_named(reader.of_host(f"{HOST_PREFIX}{name}"), name) for name in names}
     _check_uris(reader, found)
     return found
 
@@ -56,7 +56,7 @@ def only_host(reader: Reader) -> Mapping[str, HostSettings]:
 def _check_names(reader: Reader, names: Sequence[str], sections: Sequence[str]) -> None:
     for name in names:
         try:
-            checked_name("a host", name)
+            check_name("a host", name)
         except BadInput as error:
             reader.complain(DEFAULT, _ENABLED, str(error), error.advice)
         section = f"{HOST_PREFIX}{name}"
@@ -78,7 +78,7 @@ def _check_uris(reader: Reader, found: Mapping[str, HostSettings]) -> None:
             section.complain(LIBVIRT, "connection_uri", reason, "each host has its own")
 
 
-def _named(reader: Reader, name: str) -> HostSettings:
+def _read_named(reader: Reader, name: str) -> HostSettings:
     if name != LOCAL and not reader.is_set(LIBVIRT, "connection_uri"):
         reason = f"host {name!r} has none"
         reader.complain(LIBVIRT, "connection_uri", reason, f"set it in [{HOST_PREFIX}{name}]")

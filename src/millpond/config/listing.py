@@ -29,7 +29,7 @@ class ShownOption:
     """A file, an environment variable, or ``default``."""
 
 
-def shown(conf: cfg.ConfigOpts) -> tuple[ShownOption, ...]:
+def list_options(conf: cfg.ConfigOpts) -> tuple[ShownOption, ...]:
     """Every option with its value and who set it; also where the value is not valid. Of a host,
     those that it has of its own."""
     named = {
@@ -55,10 +55,10 @@ def _value(conf: cfg.ConfigOpts, group: str, option: cfg.Opt) -> str:
         value = (conf if group == DEFAULT else conf[group])[option.name]
     except (cfg.Error, RecursionError):
         return "not valid"
-    return MASK if option.secret and value else _written(value)
+    return MASK if option.secret and value else _format(value)
 
 
-def _written(value: object) -> str:
+def _format(value: object) -> str:
     """As it would stand in a file."""
     if value is None:
         return ""
@@ -73,12 +73,12 @@ def sample() -> str:
     for group, options in all_options().items():
         lines += [f"{'' if group in OPTIONS else '# '}[{group}]", ""]
         for option in options:
-            default = f"#{option.name} = {_written(option.default)}".rstrip()
-            lines += [*_described(option), default, ""]
+            default = f"#{option.name} = {_format(option.default)}".rstrip()
+            lines += [*_describe(option), default, ""]
     return "\n".join(lines)
 
 
-def _described(option: cfg.Opt) -> Iterator[str]:
+def _describe(option: cfg.Opt) -> Iterator[str]:
     for line in wrap(option.help or "", _WIDTH):
         yield f"# {line}"
     choices = _choices(option)

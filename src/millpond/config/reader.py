@@ -16,7 +16,7 @@ from millpond.config.settings import VirtTypeOption
 from millpond.disks.selection import parse_images_type_mapping, split_entries
 from millpond.errors import BadConfiguration, BadInput, BadOption
 from millpond.model.formats import Backend, ImageFormat
-from millpond.model.names import checked_name
+from millpond.model.names import check_name
 
 DEFAULT_FILE = Path("/etc/millpond/millpond.conf")
 
@@ -66,7 +66,7 @@ def origin(conf: cfg.ConfigOpts, group: str, name: str) -> str:
     try:
         location = conf.get_location(name, None if group == DEFAULT else group)
     except (cfg.Error, RecursionError):  # a wrong value has no location
-        return _searched(conf, group, name)
+        return _find_origin(conf, group, name)
     if location is None or location.location is cfg.Locations.opt_default:
         return ""
     if location.location is cfg.Locations.environment:
@@ -74,7 +74,7 @@ def origin(conf: cfg.ConfigOpts, group: str, name: str) -> str:
     return str(location.detail) if location.location.is_user_controlled else "the program"
 
 
-def labelled(conf: cfg.ConfigOpts, group: str, name: str) -> str:
+def label_option(conf: cfg.ConfigOpts, group: str, name: str) -> str:
     """An option as errors name it: ``[group] name in file``."""
     place = origin(conf, group, name)
     return f"[{group}] {name} in {place}" if place else f"[{group}] {name}"
@@ -84,7 +84,7 @@ def _variable(name: str) -> str:
     return f"environment variable {name}"
 
 
-def _searched(conf: cfg.ConfigOpts, group: str, name: str) -> str:
+def _find_origin(conf: cfg.ConfigOpts, group: str, name: str) -> str:
     """Looks where oslo.config looks: the environment first, then the last of the files."""
     variable = f"OS_{group}__{name}".upper()
     if variable in os.environ:
@@ -161,7 +161,7 @@ def parse_mapping(value: str | Sequence[str]) -> Mapping[ImageFormat, Backend]:
 
 
 def parse_pool_name(value: str) -> str:
-    return checked_name("a storage pool", value)
+    return check_name("a storage pool", value)
 
 
 def parse_pool_paths(value: str) -> Mapping[str, Path]:
@@ -287,7 +287,7 @@ class Reader:
         return reader
 
     def complain(self, group: str, name: str, reason: str, advised: str = "") -> None:
-        label = labelled(self.conf, self.home(group, name), name)
+        label = label_option(self.conf, self.home(group, name), name)
         self.problems.append(BadOption(label, reason, advised))
 
     def raise_problems(self) -> None:

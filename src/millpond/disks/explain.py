@@ -76,7 +76,7 @@ def explain(
         proven=image.format.content,
         backend=choice.backend,
         reason=choice.reason,
-        template_format=_made(choice),
+        template_format=_template_format(choice),
         native=choice.native,
         template=template_name(image.id, choice.template_format),
         template_exists=prepared,
@@ -108,12 +108,12 @@ def _is_free(choice: Choice, preview: LinkPreview, is_local: bool) -> bool:
 
 
 def _cost(image: Image, choice: Choice) -> tuple[int, int]:
-    return image.size, _made(choice).most_bytes(image.virtual_size or image.size)
+    return image.size, _template_format(choice).most_bytes(image.virtual_size or image.size)
 
 
 def _goes_to_ceph(choice: Choice) -> bool:
     return choice.backend is Backend.RBD
 
 
-def _made(choice: Choice) -> DiskFormat:
+def _template_format(choice: Choice) -> DiskFormat:
     return DiskFormat.RAW if _goes_to_ceph(choice) else choice.template_format

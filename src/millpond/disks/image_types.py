@@ -21,7 +21,7 @@ NEED_FILES = frozenset({Backend.PLOOP})
 _BOOTS_KERNELS = ("qemu", "kvm")
 
 
-def taken(
+def supported_formats(
     selection: Selection,
     excluded: frozenset[ImageFormat],
     *,

@@ -43,7 +43,7 @@ class Imaging:
     def extract(self, disk: Disk, image: ImageFile) -> None:
         """No server runs on it."""
         if freezer := self._disks.freezer(disk):
-            with self._frozen(freezer, disk, image) as freeze:
+            with self._freezing(freezer, disk, image) as freeze:
                 freeze()
         else:
             self._disks.extract(disk, image)
@@ -51,12 +51,12 @@ class Imaging:
     def copy(self, server: ServerId, disk: Disk, image: ImageFile) -> Stopping:
         """The same of a disk that a server runs on."""
         if freezer := self._disks.freezer(disk):
-            return self._frozen(freezer, disk, image)
+            return self._freezing(freezer, disk, image)
         if image.compress:
-            return self._compressed(server, disk, image)
-        return self._mirrored(server, disk, image)
+            return self._compressing(server, disk, image)
+        return self._mirroring(server, disk, image)
 
-    def copied(self, server: ServerId, disks: Iterable[Disk]) -> list[Disk]:
+    def find_copied(self, server: ServerId, disks: Iterable[Disk]) -> list[Disk]:
         """Those of these that are being copied at this moment."""
         found = ((each, self._find(server, each)) for each in disks)
         return [disk for disk, shown in found if shown and shown.job == COPY]
@@ -68,14 +68,14 @@ class Imaging:
 
     def stop(self, server: ServerId, disks: Sequence[Disk]) -> None:
         """Whatever copy of these a process that died has left under way."""
-        for each in self.copied(server, disks):
+        for each in self.find_copied(server, disks):
             self._jobs.stop_mirroring(server, self._device(server, each))
         for each in disks:
             if freezer := self._disks.freezer(each):
                 freezer.thaw(each)
 
     @contextmanager
-    def _frozen(
+    def _freezing(
         self, freezer: FreezesItself, disk: Disk, image: ImageFile
     ) -> Iterator[Callable[[], None]]:
         """Where the pool keeps a moment by itself. QEMU's own copy of a disk in Ceph would write
@@ -88,13 +88,13 @@ class Imaging:
             freezer.thaw(disk)
 
     @contextmanager
-    def _compressed(
+    def _compressing(
         self, server: ServerId, disk: Disk, image: ImageFile
     ) -> Iterator[Callable[[], None]]:
         """QEMU's own copy never is."""
         copy = ImageFile(path=image.path.with_name(f"{image.path.name}.copy"), format=image.format)
         try:
-            with self._mirrored(server, disk, copy) as stop:
+            with self._mirroring(server, disk, copy) as stop:
                 yield stop
             layer = Layer(source=FileSource(path=str(copy.path)), format=copy.format)
             qemu_img.extract([layer], image.path, image.format, compress=True)
@@ -102,7 +102,7 @@ class Imaging:
             files.remove(copy.path)
 
     @contextmanager
-    def _mirrored(
+    def _mirroring(
         self, server: ServerId, disk: Disk, image: ImageFile
     ) -> Iterator[Callable[[], None]]:
         """The block begins when all is copied, and the copy follows until it is stopped."""

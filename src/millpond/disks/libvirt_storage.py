@@ -173,13 +173,13 @@ class LibvirtStorage:
 
     def _layers(self, disk: Disk) -> Chain:
         """The chain as tools on this machine open it."""
-        top = _opened(self._pools.ensure(disk.pool).get(disk.volume), disk.format)
+        top = _file_layer(self._pools.ensure(disk.pool).get(disk.volume), disk.format)
         if not disk.overlay or disk.template is None:
             return (top,)
         if linked := self._find_linked(disk.template.volume):
             return top, linked
         base = self._pools.base.get(disk.template.volume)
-        return top, _opened(base, disk.template.format)
+        return top, _file_layer(base, disk.template.format)
 
     def _overlay(self, disk: Disk, template: Template) -> None:
         """Above a link its header names nothing, and could not: libvirt takes no URLs there
@@ -217,7 +217,7 @@ class LibvirtStorage:
         if base.is_seen_as(template.format):
             pool.create_from(spec_of(disk), base)
             return "copy by libvirt"
-        source = _opened(base, template.format)
+        source = _file_layer(base, template.format)
         self._pour(disk, source, "libvirt takes the template for something else")
         return "copy"
 
@@ -227,7 +227,7 @@ class LibvirtStorage:
         if not self._can_open(volume, os.W_OK):
             raise NeedsHostFiles(f"filling volume {volume.name}", why_not_libvirt, volume.path)
         with own_format.room_for(volume, disk.size):
-            qemu_img.fill(_opened(volume, disk.format), [source])
+            qemu_img.fill(_file_layer(volume, disk.format), [source])
 
     def _write(self, disk: Disk, template: Template | None) -> int:
         """A disk of a format that libvirt does not make. How large it became."""
@@ -238,7 +238,7 @@ class LibvirtStorage:
         if base and template and _is_like(disk, template):
             _fill(volume, base)
             return written.virtual_size(Path(volume.path), disk.format)
-        source = _opened(base, template.format) if base and template else linked
+        source = _file_layer(base, template.format) if base and template else linked
         with own_format.room_for(volume, disk.size):
             return own_format.write(Path(volume.path), disk.format, disk.size, source)
 
@@ -270,7 +270,7 @@ def spec_of(disk: Disk, backing: Backing | None = None) -> VolumeSpec:
     return VolumeSpec(name=disk.volume, format=disk.format, capacity=disk.size, backing=backing)
 
 
-def _opened(volume: Volume, format: DiskFormat) -> Layer:
+def _file_layer(volume: Volume, format: DiskFormat) -> Layer:
     device = Path(volume.path).is_block_device()
     return Layer(source=FileSource(path=volume.path, device=device), format=format)
 

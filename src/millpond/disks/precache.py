@@ -22,7 +22,7 @@ class Wanted:
     """Of the disks that will be made from it; None: it is wanted in the base pool alone."""
 
 
-def wanted(image: Image, boot: BootImages | None, selection: Selection) -> Iterator[Wanted]:
+def plan(image: Image, boot: BootImages | None, selection: Selection) -> Iterator[Wanted]:
     """Its own template, and those of its kernel and its ramdisk."""
     if not image.format.can_be_a_disk:
         yield Wanted(image=image, format=DiskFormat.RAW)  # a kernel or a ramdisk itself (B12)

@@ -91,19 +91,19 @@ class RbdStorage(LibvirtStorage):
 
     def freeze(self, disk: Disk) -> None:
         self.thaw(disk)
-        rbd.create_snapshot(self._frozen(disk))
+        rbd.create_snapshot(self._snapshot_of(disk))
 
     def thaw(self, disk: Disk) -> None:
-        rbd.remove_snapshot(self._frozen(disk))
+        rbd.remove_snapshot(self._snapshot_of(disk))
 
-    def _frozen(self, disk: Disk) -> RbdSource:
+    def _snapshot_of(self, disk: Disk) -> RbdSource:
         return _image(self._pools.ensure(disk.pool), disk.volume, FROZEN)
 
     def _is_local(self, disk: Disk) -> bool:
         return True  # as much as anywhere: the cluster is asked, and not the host
 
     def _layers(self, disk: Disk) -> Chain:
-        return (Layer(source=self._frozen(disk), format=disk.format),)
+        return (Layer(source=self._snapshot_of(disk), format=disk.format),)
 
     def remove_link_snapshot(self, template: Template) -> None:
         """Take away the snapshot that clones were made from of a volume that is somebody else's.

@@ -22,7 +22,7 @@ def space(pools: Pools, names: Iterable[str]) -> PoolUsage:
     )
 
 
-def promised(pools: Pools, servers: Sequence[Server]) -> int:
+def sum_promised(pools: Pools, servers: Sequence[Server]) -> int:
     """What the disks of these servers may still come to occupy."""
     ours = {(disk.pool, disk.volume) for server in servers for disk in server.disks}
     return sum(_growth(pools, ours))

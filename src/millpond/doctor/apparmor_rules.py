@@ -61,14 +61,14 @@ def _pattern(glob: str) -> re.Pattern[str]:
     written, depth = "", 0
     for token in _TOKEN.findall(glob):
         depth += {"{": 1, "}": -1}.get(token, 0)
-        written += "|" if token == "," and depth else _translated(token)
+        written += "|" if token == "," and depth else _translate(token)
     try:
         return re.compile(written)
     except re.error:
         return re.compile(re.escape(glob))
 
 
-def _translated(token: str) -> str:
+def _translate(token: str) -> str:
     if token in _WILDCARDS:
         return _WILDCARDS[token]
     if len(token) > 1:  # a class of letters, or one letter that a backslash makes plain

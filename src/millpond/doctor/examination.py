@@ -32,10 +32,10 @@ def examine(
         yield from _not_made(CHECKS, NOT_VALID)
         return
     lacking: dict[str, str] = {}
-    chosen = deployment.chosen(hosts)
-    yield from _examined(COMMON, chosen[0], lacking, mend=mend)
+    chosen = deployment.select(hosts)
+    yield from _examine(COMMON, chosen[0], lacking, mend=mend)
     for host in chosen:
-        found_here = _examined(OF_A_HOST, host, dict(lacking), mend=mend)
+        found_here = _examine(OF_A_HOST, host, dict(lacking), mend=mend)
         yield from (replace(each, host=host.name) for each in found_here)
 
 
@@ -43,7 +43,7 @@ def examine_placement(config_files: Sequence[Path], *, mend: bool = False) -> It
     deployment, found = configuration.load(config_files)
     yield from (replace(each, check=CONFIGURATION) for each in found)
     yield from (
-        _examined(PLACEMENT, deployment, {}, mend=mend)
+        _examine(PLACEMENT, deployment, {}, mend=mend)
         if deployment
         else _not_made(PLACEMENT, NOT_VALID)
     )
@@ -52,10 +52,10 @@ def examine_placement(config_files: Sequence[Path], *, mend: bool = False) -> It
 def examine_host(
     host: Host, checks: Sequence[Check[Host]] = CHECKS, *, mend: bool = False
 ) -> Iterator[Finding]:
-    yield from _examined(checks, host, {}, mend=mend)
+    yield from _examine(checks, host, {}, mend=mend)
 
 
-def _examined(
+def _examine(
     checks: Sequence[Check[S]], subject: S, lacking: dict[str, str], *, mend: bool
 ) -> Iterator[Finding]:
     """What a check mends is mended before the next one looks. ``lacking`` is added to."""
@@ -68,7 +68,7 @@ def _examined(
         if reason := check.skips(subject):
             yield from _not_made([check], reason)
             continue
-        found = _mended(check, subject) if mend else _looked(check, subject)
+        found = _repair_all(check, subject) if mend else _run_check(check, subject)
         if check.lack and any(each.level is Level.PROBLEM for each in found):
             lacking[check.name] = check.lack
         yield from found
@@ -79,12 +79,12 @@ def _not_made(checks: Sequence[Check[S]], reason: str) -> Iterator[Finding]:
         yield Finding(check=check.name, level=Level.UNKNOWN, what=f"not looked at: {reason}")
 
 
-def _looked(check: Check[S], subject: S) -> list[Finding]:
-    found = [finding for look in check.looks for finding in _seen(look, subject)]
+def _run_check(check: Check[S], subject: S) -> list[Finding]:
+    found = [finding for look in check.looks for finding in _run_look(look, subject)]
     return [replace(each, check=check.name) for each in found]
 
 
-def _seen(look: Callable[[S], Iterable[Finding]], subject: S) -> Iterator[Finding]:
+def _run_look(look: Callable[[S], Iterable[Finding]], subject: S) -> Iterator[Finding]:
     """A look that fails is a problem like any other, and does not stop the next one."""
     try:
         yield from look(subject)
@@ -94,18 +94,18 @@ def _seen(look: Callable[[S], Iterable[Finding]], subject: S) -> Iterator[Findin
         yield problem(f"cannot look: {error}", "run this as root")
 
 
-def _mended(check: Check[S], subject: S) -> list[Finding]:
+def _repair_all(check: Check[S], subject: S) -> list[Finding]:
     """What came of each mending, and what there is to see after it."""
-    found = _looked(check, subject)
-    results = {each.what: _mend(each) for each in found if each.mend}
+    found = _run_check(check, subject)
+    results = {each.what: _repair(each) for each in found if each.mend}
     if not results:
         return found
     failed = {what for what, each in results.items() if each.level is not Level.MENDED}
-    after = [each for each in _looked(check, subject) if each.what not in failed]
+    after = [each for each in _run_check(check, subject) if each.what not in failed]
     return [*results.values(), *after]
 
 
-def _mend(finding: Finding) -> Finding:
+def _repair(finding: Finding) -> Finding:
     assert finding.mend
     try:
         done = finding.mend()

@@ -54,7 +54,7 @@ def servers(deployment: Deployment) -> Iterator[Finding]:
         each for each in consistency.examine(expected, known) if _still_holds(deployment, each)
     ]
     for each in found:
-        yield _described(deployment, consistency, each)
+        yield _describe(deployment, consistency, each)
     if not found:
         yield ok(f"Placement has what the records say of {counted(len(expected), 'server')}")
 
@@ -82,7 +82,7 @@ def _takes(deployment: Deployment, differing: Differing) -> bool:
     return (allocations_for(server, host) if server and host else {}) == differing.expected
 
 
-def _described(deployment: Deployment, consistency: Consistency, differing: Differing) -> Finding:
+def _describe(deployment: Deployment, consistency: Consistency, differing: Differing) -> Finding:
     server = deployment.records.find(ServerId(differing.consumer))
     name = server.name if server else differing.consumer
     what = _WORDS[differing.difference].format(name=name, id=differing.consumer)

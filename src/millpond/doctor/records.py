@@ -20,14 +20,14 @@ def state_directory(host: Host) -> Iterator[Finding]:
     there = nearest_existing(path)
     if not os.access(there, os.W_OK | os.X_OK):
         yield problem(
-            f"the state directory {path} cannot be written to: {_described(there)}",
+            f"the state directory {path} cannot be written to: {_describe(there)}",
             "run this as root or as a member of its group; see too whether it is mounted "
             "read-only",
         )
     elif there != path:
         yield ok(f"the state directory {path} is made when it is first needed")
     else:
-        yield ok(f"the state directory {_described(path)}")
+        yield ok(f"the state directory {_describe(path)}")
 
 
 def damaged(host: Host) -> Iterator[Finding]:
@@ -109,7 +109,7 @@ def _of_another_machine(host: Host) -> Iterator[Finding]:
         )
 
 
-def _described(path: Path) -> str:
+def _describe(path: Path) -> str:
     found = path.stat()
     try:
         owner = pwd.getpwuid(found.st_uid).pw_name

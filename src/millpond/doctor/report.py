@@ -56,14 +56,12 @@ def _lines(finding: Finding, mark: str, width: int) -> Iterator[str]:
     """The sentence, and what to do below it, each under its own beginning."""
     start = f"{mark} {finding.check:<{_CHECK_WIDTH}} "
     where = f"{finding.host}: " if finding.host not in ("", LOCAL) else ""
-    yield from _wrapped(where + finding.what, start, width)
+    yield from _wrap(where + finding.what, start, width)
     for number, line in enumerate(finding.do.splitlines()):
-        yield from _wrapped(
-            line.strip(), " " * len(start) + ("  do: ", "      ")[number > 0], width
-        )
+        yield from _wrap(line.strip(), " " * len(start) + ("  do: ", "      ")[number > 0], width)
 
 
-def _wrapped(text: str, start: str, width: int) -> list[str]:
+def _wrap(text: str, start: str, width: int) -> list[str]:
     """A long path stays in one piece, so that it can be copied."""
     return textwrap.wrap(
         printable(text, keep="\n"),

@@ -35,7 +35,7 @@ def look(host: Host) -> Iterator[Finding]:
         takers = {"images": state / "images", **pools}
         here = {kept: path for kept, path in takers.items() if _device(path) == device}
         do = partial(_advice, here)
-        yield _judged(usage.free, usage.total, ", ".join(places), do)
+        yield _judge(usage.free, usage.total, ", ".join(places), do)
 
 
 def _of_pools(host: Host) -> Iterator[Finding]:
@@ -43,10 +43,10 @@ def _of_pools(host: Host) -> Iterator[Finding]:
     for each in overview(host.libvirtd, host.pool_plan):
         if each.usage and each.type == PoolType.DIR:
             free, total = each.usage.available, each.usage.capacity
-            yield _judged(free, total, each.name, lambda: "free some space on that host")
+            yield _judge(free, total, each.name, lambda: "free some space on that host")
 
 
-def _judged(free: int, total: int, places: str, do: Callable[[], str]) -> Finding:
+def _judge(free: int, total: int, places: str, do: Callable[[], str]) -> Finding:
     share = free / total if total else 0.0
     what = f"{format_size(free)} of {format_size(total)} ({share:.0%}) free for {places}"
     if free >= _LITTLE and share >= _LITTLE_SHARE:
@@ -65,10 +65,10 @@ def _device(path: Path) -> int:
 def _sizes(places: Mapping[str, Path]) -> str:
     """A file with two names, such as an image's that is a template too, counts once."""
     seen: set[int] = set()
-    return ", ".join(f"{kept}: {format_size(_taken(path, seen))}" for kept, path in places.items())
+    return ", ".join(f"{kept}: {format_size(_space(path, seen))}" for kept, path in places.items())
 
 
-def _taken(directory: Path, seen: set[int]) -> int:
+def _space(directory: Path, seen: set[int]) -> int:
     files = [each.lstat() for each in directory.rglob("*")]
     new = {each.st_ino: each.st_blocks * _BLOCK for each in files if each.st_ino not in seen}
     seen.update(new)

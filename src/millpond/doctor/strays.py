@@ -11,8 +11,8 @@ from millpond.hosts.cache import open_store
 from millpond.hosts.capabilities import volume_owners
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import CONSOLE_LOG, MarkedDomain
-from millpond.libvirt.locality import is_marker
-from millpond.libvirt.sharing import is_mark
+from millpond.libvirt.locality import is_locality_probe
+from millpond.libvirt.sharing import is_sharing_probe
 from millpond.model.formats import DiskFormat
 from millpond.model.names import UUID, ServerId, split_volume_name, template_name
 
@@ -27,12 +27,12 @@ def domains(host: Host) -> Iterator[Finding]:
     since = {server.name for server in host.records.all()}  # made while we were listing
     lost = [domain for domain in marked if domain.name not in since]
     for domain in lost:
-        yield _copied(host, domain) or _lost(domain)
+        yield _describe_copy(host, domain) or _describe_lost(domain)
     if not lost:
         yield ok("no domain of Millpond's is without a record")
 
 
-def _copied(host: Host, domain: MarkedDomain) -> Finding | None:
+def _describe_copy(host: Host, domain: MarkedDomain) -> Finding | None:
     """Of a server that another host has."""
     elsewhere = host.records.host_of(ServerId(domain.uuid))
     if elsewhere is None:
@@ -44,7 +44,7 @@ def _copied(host: Host, domain: MarkedDomain) -> Finding | None:
     )
 
 
-def _lost(domain: MarkedDomain) -> Finding:
+def _describe_lost(domain: MarkedDomain) -> Finding:
     if domain.uuid not in domain.record.record:
         return warning(
             f"domain {domain.name!r} carries the record of another server: somebody cloned it",
@@ -89,11 +89,15 @@ def _in_pool(host: Host, name: str) -> Finding | None:
         return None
     listed = [volume.name for volume in pool.volumes()]
     owners = volume_owners(host, pool)  # after the listing: a record is older than its volume
-    named = {each for each in listed if each in owners or is_mark(each) or is_marker(each)}
+    named = {
+        each
+        for each in listed
+        if each in owners or is_sharing_probe(each) or is_locality_probe(each)
+    }
     strays = [each for each in listed if each not in named and pool.find(each)]
     if strays and pool.capabilities.remote:
         return ok(f"{counted(len(strays), 'volume')} in pool {name!r} may be those of other hosts")
-    return _reported(pool.name, strays, _servers(host)) if strays else None
+    return _describe_strays(pool.name, strays, _servers(host)) if strays else None
 
 
 def _incomplete(host: Host, name: str) -> Finding | None:
@@ -120,7 +124,7 @@ def _in_base_pool(host: Host) -> Finding | None:
     store = open_store(host)
     unknown = store.unknown() if store else []
     strays = sorted(set(unknown) - _needed_by_nova(host)) if unknown else []
-    return _reported(host.pool_plan.base.name, strays, _templates(host)) if strays else None
+    return _describe_strays(host.pool_plan.base.name, strays, _templates(host)) if strays else None
 
 
 def _needed_by_nova(host: Host) -> set[str]:
@@ -128,7 +132,7 @@ def _needed_by_nova(host: Host) -> set[str]:
     return {disk.base.volume for server in servers for disk in server.disks if disk.base}
 
 
-def _reported(pool: str, strays: Sequence[str], owners: Mapping[str, str]) -> Finding:
+def _describe_strays(pool: str, strays: Sequence[str], owners: Mapping[str, str]) -> Finding:
     described = [f"{each} ({_likely_owner(each, owners)})" for each in strays]
     return warning(
         f"{counted(len(strays), 'volume')} in pool {pool!r} that no record names: "

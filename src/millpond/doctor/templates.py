@@ -47,7 +47,7 @@ def needed(host: Host) -> Iterator[Finding]:
     }
     gone = [base for base in bases if store is None or store.find(base.volume) is None]
     for base in gone:
-        yield _gone(host, base, *bases[base])
+        yield _describe_missing(host, base, *bases[base])
     if bases and not gone:
         yield ok("each template that a disk stands on is there")
 
@@ -71,7 +71,7 @@ def _link_again(host: Host) -> str:
     return "what could be linked again was, and what nothing uses was dropped"
 
 
-def _gone(host: Host, base: TemplateRef, server: Server, disk: Disk) -> Finding:
+def _describe_missing(host: Host, base: TemplateRef, server: Server, disk: Disk) -> Finding:
     users = ", ".join(host.template_uses.promised().of(base.volume))
     what = f"template {base.volume} is missing or damaged, and disks stand on it: {users}"
     if disk.content is not Content.IMAGE:

@@ -18,11 +18,11 @@ from millpond.model.formats import Backend, ImageFormat
 from millpond.model.volume import PoolUsage
 
 
-def taken_image_types(host: Host, hypervisor: str = "qemu") -> frozenset[ImageFormat]:
+def supported_image_types(host: Host, hypervisor: str = "qemu") -> frozenset[ImageFormat]:
     """Of the images that it takes, if its hypervisor is really this."""
     compute, selection = host.settings.compute, host.settings.libvirt.selection
     is_asked = bool(selection.backends() & image_types.NEED_FILES)
-    return image_types.taken(
+    return image_types.supported_formats(
         selection,
         compute.image_type_exclude_list,
         converted=compute.report_converted_image_types,
@@ -76,7 +76,7 @@ class Schedulable:
             each: plan.for_disk(selection.choose(each).backend)
             if each in SOURCES
             else plan.for_disk(Backend.RAW, "kernel")
-            for each in taken_image_types(self._host, hypervisor)
+            for each in supported_image_types(self._host, hypervisor)
         }
         return {each: pool.name for each, pool in pools.items()}
 

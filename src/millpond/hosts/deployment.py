@@ -85,7 +85,7 @@ class Deployment(Shared):
             )
         return self.hosts[name or names[0]]
 
-    def chosen(self, hosts: Sequence[str] | None) -> list[Host]:
+    def select(self, hosts: Sequence[str] | None) -> list[Host]:
         """Those that are named, or all."""
         return [self.host(each) for each in hosts or self.hosts]
 

@@ -24,7 +24,7 @@ from millpond.errors import (
     StateNotWritable,
     UnreadableRecord,
 )
-from millpond.images.source import Stream, booted_with, picked
+from millpond.images.source import Stream, booted_with, pick
 from millpond.model.image import Image
 from millpond.model.names import UUID, ImageId
 from millpond.records import codec
@@ -94,7 +94,7 @@ class Catalogue:
         """Also if another's record cannot be read; not found, it may be that one."""
         images, unreadable = self.readable()
         try:
-            return picked(images, name_or_id)
+            return pick(images, name_or_id)
         except ImageNotFound as error:
             if unreadable:
                 raise unreadable[0] from error

@@ -36,7 +36,7 @@ class Certificates:
         """``auth`` says who asks, as for Glance."""
         what = f"certificate {id} of the key manager"
         try:
-            return self._found(id, auth) if _ID.fullmatch(id) else None
+            return self._find(id, auth) if _ID.fullmatch(id) else None
         except (ManagedObjectNotFoundError, ValueError) as error:
             LOG.debug("%s: %s", what, error)  # something else has this id, or can have none
             return None
@@ -45,7 +45,7 @@ class Certificates:
         except (CastellanException, ClientException) as error:
             raise FetchFailed(what, _reason(error)) from error
 
-    def _found(self, id: str, auth: Any) -> Certificate | None:
+    def _find(self, id: str, auth: Any) -> Certificate | None:
         api = self._api
         found = _within(self._seconds, lambda: api.get(_Asking(auth), id))
         encoded = found.get_encoded() if isinstance(found, X509) else None

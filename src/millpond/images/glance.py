@@ -25,7 +25,7 @@ from millpond.errors import (
     UploadFailed,
 )
 from millpond.images.formats.inspection import Inspection
-from millpond.images.source import Proof, SignatureCheck, Stream, Upload, picked
+from millpond.images.source import Proof, SignatureCheck, Stream, Upload, pick
 from millpond.model.cloud import CloudAccess
 from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.image import Image
@@ -79,11 +79,11 @@ class Glance:
                 return self.describe(ImageId(name_or_id))
         named = self._list(name=name_or_id) if name_or_id else []
         if len(named) == 1:
-            return self._measured(_image(named[0]))
-        return self._measured(picked(self.all(), name_or_id))
+            return self._measure(_image(named[0]))
+        return self._measure(pick(self.all(), name_or_id))
 
     def describe(self, id: ImageId) -> Image:
-        return self._measured(_image(self._answer(id)))
+        return self._measure(_image(self._answer(id)))
 
     def open(self, image: Image) -> Stream:
         """An image's bytes never change in Glance, so that parts of them fit together."""
@@ -151,15 +151,15 @@ class Glance:
         """Who we are for Glance we are for the key manager, too."""
         if self._signatures is None:
             return None
-        with self._explained(f"the certificate of image {image.id}"):
+        with self._explaining(f"the certificate of image {image.id}"):
             return self._signatures.proof_of(image, self._connection.session.auth)
 
     def _list(self, **query: str) -> list[Answer]:
-        with self._explained("the list of images of Glance"):
+        with self._explaining("the list of images of Glance"):
             return list(self._api.images(**query))
 
     def _answer(self, id: ImageId) -> Answer:
-        with self._explained(f"image {id} of Glance"):
+        with self._explaining(f"image {id} of Glance"):
             try:
                 return self._api.get_image(id)
             except NotFoundException as error:
@@ -175,7 +175,7 @@ class Glance:
         inherited = {
             key: value for key, value in upload.properties.items() if not _OF_ITS_BYTES.match(key)
         }
-        with self._explained(f"image {upload.id} of Glance"):
+        with self._explaining(f"image {upload.id} of Glance"):
             response = self._api.post("/images", json=inherited | described)
         if response.status_code != 201:
             raise self._reading(upload.name).refusal(response.status_code)
@@ -187,7 +187,7 @@ class Glance:
             "Content-Type": "application/octet-stream",
             "X-OpenStack-Image-Size": str(upload.size),  # some stores make room first
         }
-        with self._explained(what), reading.explained(), upload.path.open("rb") as file:
+        with self._explaining(what), reading.explaining(), upload.path.open("rb") as file:
             response = self._api.put(
                 f"/images/{upload.id}/file",
                 data=_Watched(file, upload.size, progress),
@@ -200,7 +200,7 @@ class Glance:
             raise reading.refusal(response.status_code)
 
     def _delete(self, id: ImageId) -> None:
-        with self._explained(f"image {id} of Glance"):
+        with self._explaining(f"image {id} of Glance"):
             self._api.delete_image(id, ignore_missing=True)
 
     def _give_up(self, upload: Upload) -> None:
@@ -214,7 +214,7 @@ class Glance:
                 error,
             )
 
-    def _measured(self, image: Image) -> Image:
+    def _measure(self, image: Image) -> Image:
         """With the size of its disk. Glance looks only into images whose container is bare, and
         does not know ploop."""
         if image.virtual_size:
@@ -246,7 +246,7 @@ class Glance:
         reading = self._reading(what)
         is_part = (offset, end) != (0, image.size)
         last = end - 1 if end < image.size else ""
-        with self._explained(what), reading.explained():
+        with self._explaining(what), reading.explaining():
             response = self._api.get(
                 f"/images/{image.id}/file",
                 headers={"Accept-Encoding": "identity"}
@@ -269,8 +269,8 @@ class Glance:
     def _reading(self, what: str) -> Reading:
         return Reading(shown=what, patience=self._access.patience)
 
-    def _explained(self, what: str) -> AbstractContextManager[None]:
-        return cloud.explained(self._reading(what), "Glance")
+    def _explaining(self, what: str) -> AbstractContextManager[None]:
+        return cloud.explaining(self._reading(what), "Glance")
 
 
 class _Watched:

@@ -16,7 +16,7 @@ from millpond.images.source import Stream, find_boot_images
 from millpond.images.suffixes import stated_format, stated_name
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
-from millpond.model.names import ImageId, checked_name
+from millpond.model.names import ImageId, check_name
 from millpond.records import codec
 from millpond.records.journal import undo_on_failure
 from millpond.system import files
@@ -65,7 +65,7 @@ class Intake(Catalogue):
     ) -> Iterator[tuple[Path, Publish]]:
         """A file for a new image, and what adds it when it was received there and inspected. What
         makes the image impossible is an error before a byte of it is read."""
-        name = checked_name("an image", name)
+        name = check_name("an image", name)
         self._refuse_taken(name)
         found = self._with_ids(format, properties or {})
 

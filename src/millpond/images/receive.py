@@ -57,8 +57,8 @@ def receive(
     begun again. No such file is left by a failure."""
     most = files.free_space(target.parent) * 9 // 10
     with _new_file(target) as descriptor:
-        passage = _Passage(descriptor, _write_sparse, declared, name, stream)
-        source = replace(stream, chunks=partial(passage.bounded, stream, most))
+        receiver = _Receiver(descriptor, _write_sparse, declared, name, stream)
+        source = replace(stream, chunks=partial(receiver.limit, stream, most))
         for attempt in tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(FetchInterrupted),
             wait=tenacity.wait_random_exponential(multiplier=0.5, max=30),
@@ -67,8 +67,8 @@ def receive(
             reraise=True,
         ):
             with attempt:
-                _go_on(passage, source, progress)
-        return passage.finish()
+                _go_on(receiver, source, progress)
+        return receiver.finish()
 
 
 def receive_file(
@@ -81,28 +81,28 @@ def receive_file(
     """The same from a file of this machine, whose bytes are not written again where the file
     system can share them. Then it is the copy that is read: who writes to the source meanwhile
     cannot change what was inspected."""
-    with opened(source) as reader, _new_file(target) as descriptor:
+    with opening(source) as reader, _new_file(target) as descriptor:
         if _can_be_cloned(source, reader) and files.reflink(reader, descriptor):
-            passage = _Passage(descriptor, _keep_as_it_is, declared, name)
-            passage.take(_chunks(descriptor, target), progress)
+            receiver = _Receiver(descriptor, _keep_as_it_is, declared, name)
+            receiver.take(_chunks(descriptor, target), progress)
         else:
-            passage = _Passage(descriptor, _write_sparse, declared, name)
-            passage.take(_chunks(reader, source), progress)
-        return passage.finish()
+            receiver = _Receiver(descriptor, _write_sparse, declared, name)
+            receiver.take(_chunks(reader, source), progress)
+        return receiver.finish()
 
 
 def examine(path: Path, declared: ImageFormat, name: str, progress: Progress = silent) -> Received:
     """A file that we made ourselves, inspected as strictly as anybody else's."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        passage = _Passage(descriptor, _keep_as_it_is, declared, name)
-        passage.take(_chunks(descriptor, path), progress)
-        return passage.finish()
+        receiver = _Receiver(descriptor, _keep_as_it_is, declared, name)
+        receiver.take(_chunks(descriptor, path), progress)
+        return receiver.finish()
     finally:
         os.close(descriptor)
 
 
-class _Passage:
+class _Receiver:
     """Of one image's bytes, which may come in several goes, into a file."""
 
     def __init__(
@@ -139,7 +139,7 @@ class _Passage:
             self.size += len(chunk)
             progress(len(chunk))
 
-    def bounded(self, stream: Stream, most: int, offset: int) -> Iterator[bytes]:
+    def limit(self, stream: Stream, most: int, offset: int) -> Iterator[bytes]:
         """What nobody states the length of must not fill the file system; zeros count, too. Of a
         raw disk even a part looks whole."""
         looks_whole = self._declared.content is DiskFormat.RAW and not self._expected
@@ -181,13 +181,13 @@ class _Passage:
             raise ImageRefused(self._name, reason, AGAIN)
 
 
-def _go_on(passage: _Passage, stream: Stream, progress: Progress) -> None:
+def _go_on(receiver: _Receiver, stream: Stream, progress: Progress) -> None:
     try:
-        passage.take(stream.chunks(passage.size), progress)
+        receiver.take(stream.chunks(receiver.size), progress)
     except CannotResume as error:
         LOG.debug("starting over: %s", error)
-        passage.start_over(progress)
-        passage.take(stream.chunks(0), progress)
+        receiver.start_over(progress)
+        receiver.take(stream.chunks(0), progress)
 
 
 def _say_why(state: tenacity.RetryCallState) -> None:
@@ -230,12 +230,12 @@ def _new_file(target: Path) -> Iterator[int]:
 
 
 @contextmanager
-def opened(source: Path) -> Iterator[int]:
+def opening(source: Path) -> Iterator[int]:
     """A file of this machine to read an image from."""
     if source == STANDARD_INPUT:
         yield 0
         return
-    descriptor = _opened_directory(source) if os.path.isdir(source) else _opened_file(source)
+    descriptor = _open_directory(source) if os.path.isdir(source) else _open_file(source)
     try:
         if stat.S_ISCHR(os.fstat(descriptor).st_mode):
             raise FileNotReadable(source, "it is neither a file nor a disk")
@@ -244,14 +244,14 @@ def opened(source: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _opened_file(source: Path) -> int:
+def _open_file(source: Path) -> int:
     try:
         return os.open(source, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise FileNotReadable(source, error.strerror or str(error)) from error
 
 
-def _opened_directory(source: Path) -> int:
+def _open_directory(source: Path) -> int:
     return ploop_directory.open_plainly(ploop_directory.image_file(source))
 
 

@@ -104,7 +104,7 @@ class Library(ImageSource, Protocol):
         """By name, by id, or by as much of an id as no other image's begins with."""
 
 
-def picked(images: Iterable[Image], name_or_id: str) -> Image:
+def pick(images: Iterable[Image], name_or_id: str) -> Image:
     """The one that is meant. Two may have a name where the source allows it."""
     known = list(images)
     found = [image for image in known if name_or_id in (image.id, image.name)]
@@ -156,16 +156,16 @@ def find_boot_images(
     if not format.can_be_a_disk:
         raise _bad(KERNEL_ID, f"an {format} image is no disk", "give it to the disk's image")
     return BootImages(
-        kernel=_checked(KERNEL_ID, ImageFormat.AKI, find(named[KERNEL_ID])),
+        kernel=_check(KERNEL_ID, ImageFormat.AKI, find(named[KERNEL_ID])),
         ramdisk=(
-            _checked(RAMDISK_ID, ImageFormat.ARI, find(named[RAMDISK_ID]))
+            _check(RAMDISK_ID, ImageFormat.ARI, find(named[RAMDISK_ID]))
             if RAMDISK_ID in named
             else None
         ),
     )
 
 
-def _checked(key: str, needed: ImageFormat, image: Image) -> Image:
+def _check(key: str, needed: ImageFormat, image: Image) -> Image:
     if image.format is not needed:
         reason = f"image {image.name!r} is declared as {image.format}, not as {needed}"
         raise _bad(key, reason, f"add that file with --disk-format {needed}")

@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 from millpond.errors import BadOption
 from millpond.images.formats.inspection import HEAD
 from millpond.images.formats.recognition import recognise
-from millpond.images.receive import STANDARD_INPUT, opened
+from millpond.images.receive import STANDARD_INPUT, opening
 from millpond.model.formats import ImageFormat
 
 _FORMATS = {
@@ -76,6 +76,6 @@ def _advice(path: Path) -> str:
 
 def _head(path: Path) -> bytes:
     """Nothing, if reading it would take it away from who reads it next."""
-    with opened(path) as descriptor:
+    with opening(path) as descriptor:
         is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
         return os.pread(descriptor, HEAD, 0) if is_file else b""

@@ -39,7 +39,7 @@ def describe(path: Path, format: str, cache: ImageCache) -> LegacyDisk:
     if path.is_dir():
         return _ploop(path)
     if format == DiskFormat.RAW:
-        return _described(path, Backend.RAW, DiskFormat.RAW, path.stat().st_size)
+        return _describe(path, Backend.RAW, DiskFormat.RAW, path.stat().st_size)
     if format == DiskFormat.QCOW2:
         return _qcow2(path, cache)
     raise DiskRefused(str(path), f"its format is on record as {format!r}, which is not known here")
@@ -52,7 +52,7 @@ def _qcow2(path: Path, cache: ImageCache) -> LegacyDisk:
     if header.encrypted:
         raise DiskRefused(str(path), "it is encrypted")
     base = _base(path, header, cache) if header.backing else None
-    return _described(path, Backend.QCOW2, DiskFormat.QCOW2, header.virtual_size, base)
+    return _describe(path, Backend.QCOW2, DiskFormat.QCOW2, header.virtual_size, base)
 
 
 def _base(disk: Path, header: qcow2.Header, cache: ImageCache) -> TemplateRef:
@@ -84,10 +84,10 @@ def _ploop(path: Path) -> LegacyDisk:
     format = _PLOOP_FORMATS.get(image.type or "")
     if format is None or image.file != PLOOP_IMAGE or not (path / PLOOP_IMAGE).is_file():
         raise DiskRefused(str(path), f"its one image is not {PLOOP_IMAGE} of a known type")
-    return _described(path, Backend.PLOOP, format, descriptor.sectors * _SECTOR)
+    return _describe(path, Backend.PLOOP, format, descriptor.sectors * _SECTOR)
 
 
-def _described(
+def _describe(
     path: Path,
     layout: Backend,
     format: DiskFormat,

@@ -69,7 +69,7 @@ class NovaLayout:
         disks = [*self._files(id), *(disk for owner, disk in volumes if owner == id)]
         if all(disk.content is Content.CONFIG for disk in disks):
             return None
-        return LegacyServer(id=id, disks=tuple(self._compared(id, each, disks) for each in disks))
+        return LegacyServer(id=id, disks=tuple(self._compare(id, each, disks) for each in disks))
 
     def _files(self, id: ServerId) -> Iterator[LegacyDisk]:
         directory = self.instances / id
@@ -81,9 +81,9 @@ class NovaLayout:
             if not _ROLE.fullmatch(path.name):
                 continue
             usual = DiskFormat.RAW if path.name.startswith(CONFIG_DRIVE) else self.usual
-            yield self._described(path, formats.get(path.name, usual), damage)
+            yield self._describe(path, formats.get(path.name, usual), damage)
 
-    def _described(self, path: Path, format: str, damage: str) -> LegacyDisk:
+    def _describe(self, path: Path, format: str, damage: str) -> LegacyDisk:
         try:
             if damage:
                 raise DiskRefused(str(path), damage)
@@ -101,7 +101,7 @@ class NovaLayout:
                 if _ROLE.fullmatch(role):
                     yield id, _of_pool(role, backend, volume)
 
-    def _compared(self, id: ServerId, disk: LegacyDisk, all_: Sequence[LegacyDisk]) -> LegacyDisk:
+    def _compare(self, id: ServerId, disk: LegacyDisk, all_: Sequence[LegacyDisk]) -> LegacyDisk:
         """With a conflict if the same disk lies in another place, too, and is another one."""
         elsewhere = [each.path for each in all_ if each.role == disk.role and each is not disk]
         for pool in self.pools:

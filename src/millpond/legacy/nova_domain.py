@@ -77,7 +77,7 @@ def objections(found: LegacyServer, domain: NovaDomainXml | None) -> Iterator[st
 
 def server_of(found: LegacyServer, domain: NovaDomainXml, host: str) -> Server:
     """The record of one that nothing speaks against."""
-    disks = tuple(_recorded(found, domain))
+    disks = tuple(_disks_of(found, domain))
     nova = domain.instance or NovaInstanceXml()
     root = next((each for each in disks if each.role == "disk"), disks[0])
     return Server(
@@ -89,7 +89,7 @@ def server_of(found: LegacyServer, domain: NovaDomainXml, host: str) -> Server:
         hardware=_hardware(domain, root.bus),
         networks=tuple(_network(each) for each in domain.interfaces),
         disks=disks,
-        created=_created(nova),
+        created=_creation_time(nova),
     )
 
 
@@ -134,7 +134,7 @@ def _objections_to_disks(found: LegacyServer, domain: NovaDomainXml) -> Iterator
             yield f"{each.role}: it is not attached to the domain"
 
 
-def _recorded(found: LegacyServer, domain: NovaDomainXml) -> Iterator[Disk]:
+def _disks_of(found: LegacyServer, domain: NovaDomainXml) -> Iterator[Disk]:
     for disk in _occupied(domain):
         legacy = _legacy(found, disk)
         assert legacy
@@ -202,7 +202,7 @@ def _network(interface: InterfaceXml) -> Network:
     return Network(kind=kind, source=sources.get(kind) or "", mac=interface.mac or "")
 
 
-def _created(nova: NovaInstanceXml) -> str:
+def _creation_time(nova: NovaInstanceXml) -> str:
     """Nova writes it without its zone, which is UTC."""
     try:
         made = datetime.fromisoformat(nova.created or "").replace(tzinfo=UTC)

@@ -59,7 +59,7 @@ class LegacyStorage:
         return _Growth(disk, self.chain(disk))
 
     def repair(self, disk: Disk) -> None:
-        if self.exists(disk) and own_format.close(_opened(disk), disk.format):
+        if self.exists(disk) and own_format.close(_image_path(disk), disk.format):
             LOG.info("repaired %s, which a crash had left open", disk.path)
 
     def extract(self, disk: Disk, image: ImageFile, progress: Progress = silent) -> None:
@@ -73,13 +73,13 @@ class LegacyStorage:
         """Nothing is ever left."""
 
     def merge(self, disk: Disk, above: Layer) -> None:
-        path = _opened(disk)
+        path = _image_path(disk)
         with files.explaining_lack_of_space(path):
             own_format.merge(path, (above, *self.chain(disk)))
         LOG.info("wrote what lay above it into %s", path)
 
     def exists(self, disk: Disk) -> bool:
-        return _opened(disk).exists()
+        return _image_path(disk).exists()
 
     def missing(self, disk: Disk) -> list[Path]:
         """What it needs and is not there."""
@@ -100,7 +100,7 @@ class LegacyStorage:
     def _files(self, disk: Disk) -> list[Path]:
         """What QEMU opens, the disk itself first."""
         base = [self._cache / disk.template.volume] if disk.template else []
-        return [_opened(disk), *base]
+        return [_image_path(disk), *base]
 
 
 class _Growth:
@@ -130,7 +130,7 @@ class _Growth:
         """It has grown or it has not."""
 
 
-def _opened(disk: Disk) -> Path:
+def _image_path(disk: Disk) -> Path:
     """The file that QEMU opens."""
     path = Path(disk.path)
     return path / PLOOP_IMAGE if disk.backend is Backend.PLOOP else path

@@ -38,7 +38,7 @@ class BlockJobs:
         with self._running(id, f"freezing {target}") as domain:
             running = DomainXml.from_xml(domain.XMLDesc(0))
             _refuse_another_definition(domain, running, target)
-            disks = tuple(_told(disk, target, overlay) for disk in running.disks)
+            disks = tuple(_snapshot_disk(disk, target, overlay) for disk in running.disks)
             xml = DomainSnapshotXml(disks=disks).to_xml()
             domain.snapshotCreateXML(xml, libvirtd.FREEZE_FLAGS)
 
@@ -63,7 +63,7 @@ class BlockJobs:
         """All that QEMU has opened for the disks of a domain, told by QEMU: libvirt may have lost
         track of a layer. libvirt marks a domain that was asked so as tainted."""
         with self._running(id, "asking QEMU for the files") as domain:
-            return libvirtd.opened_files(domain)
+            return libvirtd.list_open_files(domain)
 
     def mirror(self, id: ServerId, target: str, path: str, format: DiskFormat) -> None:
         """Begin to copy a disk, all its layers in one, into an empty image of its size. The domain
@@ -112,7 +112,7 @@ def _refuse_another_definition(domain: Any, running: DomainXml, target: str) -> 
         )
 
 
-def _told(disk: DiskXml, target: str, overlay: str) -> SnapshotDiskXml:
+def _snapshot_disk(disk: DiskXml, target: str, overlay: str) -> SnapshotDiskXml:
     """Said of every disk: for one that is not named, libvirt would make an overlay by itself."""
     if disk.target != target:
         return SnapshotDiskXml(name=disk.target, snapshot="no")

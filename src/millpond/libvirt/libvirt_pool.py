@@ -29,7 +29,7 @@ from millpond.model.volume import Clearing, ClearMethod, PoolUsage, Volume, Volu
 from millpond.records.journal import undo_on_failure
 from millpond.system import libvirtd, streams
 from millpond.system.files import Progress, silent
-from millpond.system.libvirtd import Libvirtd, open_stream, validated_volume
+from millpond.system.libvirtd import Libvirtd, create_validated, open_stream
 from millpond.system.locks import Locks
 from millpond.system.streams import PIECE, Piece
 from millpond.xml.storage import VolumeXml
@@ -112,7 +112,7 @@ class LibvirtPool:
         self.capabilities.refuse(spec, self.name)
         xml = self._wanted(spec)
         with self._creating(spec, "making") as pool, undo_on_failure() as undo:
-            made = validated_volume(lambda flags: pool.createXML(xml, flags))
+            made = create_validated(lambda flags: pool.createXML(xml, flags))
             if not self.capabilities.sparse:
                 undo.callback(made.delete, 0)
                 made.wipe(0)
@@ -125,7 +125,7 @@ class LibvirtPool:
         with self._creating(spec, f"copying {source.name} to") as pool, undo_on_failure() as undo:
             origin = pool.connect().storagePoolLookupByName(source.pool)
             handle = origin.storageVolLookupByName(source.name)
-            made = validated_volume(lambda flags: pool.createXMLFrom(xml, handle, flags))
+            made = create_validated(lambda flags: pool.createXMLFrom(xml, handle, flags))
             copy = self._volume(made.XMLDesc(0))
             if not self.capabilities.sparse:
                 undo.callback(made.delete, 0)
@@ -179,7 +179,7 @@ class LibvirtPool:
                 open_stream(pool) as stream,
             ):
                 pool.storageVolLookupByName(name).download(stream, 0, 0, flags)
-                yield from streams.received(stream, sparse=sparse)
+                yield from streams.receive(stream, sparse=sparse)
         except LibvirtFailed as error:
             if _is_gone(error):
                 raise VolumeNotFound(self.name, name) from error

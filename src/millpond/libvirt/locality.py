@@ -107,7 +107,7 @@ def _sweep(pool: Pool) -> None:
             _delete(pool, name)
 
 
-def is_marker(name: str) -> bool:
+def is_locality_probe(name: str) -> bool:
     return bool(_MARKER.fullmatch(name))
 
 

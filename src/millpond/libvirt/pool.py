@@ -128,7 +128,7 @@ CAPABILITIES: Mapping[PoolType, PoolCapabilities] = {
 def download(pool: Pool, name: str, target: Path, progress: Progress = silent) -> None:
     """Into a new file, with the holes that it has there."""
     expected = pool.get(name)
-    _refuse_unless_whole(expected, streams.written(pool.pieces(name), target, progress))
+    _refuse_unless_whole(expected, streams.write(pool.pieces(name), target, progress))
 
 
 def bytes_of(pool: Pool, name: str) -> Iterator[bytes]:

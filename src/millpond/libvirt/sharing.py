@@ -33,7 +33,7 @@ def sharers(pools: Mapping[str, Pool], owner: str) -> list[frozenset[str]]:
     return groups
 
 
-def is_mark(volume: str) -> bool:
+def is_sharing_probe(volume: str) -> bool:
     return volume.startswith(_PREFIX)
 
 

@@ -20,7 +20,7 @@ UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _VOLUME = re.compile(rf"({UUID})_(.+)")
 
 
-def checked_name(kind: str, name: str) -> str:
+def check_name(kind: str, name: str) -> str:
     """The name, if it can safely be a domain's name, a file's name and a word on a terminal."""
     if not _NAME.fullmatch(name) or name != name.strip() or len(name.encode()) > _MOST_BYTES:
         raise BadName(kind, name)

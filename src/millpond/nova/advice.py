@@ -28,10 +28,10 @@ _PROGRAMS = {
 _NAMED = re.compile("|".join(sorted((re.escape(each) for each in Tool), key=len, reverse=True)))
 
 
-def said_under_nova(advice: str) -> str:
+def reword_for_nova(advice: str) -> str:
     return _NAMED.sub(lambda found: _PROGRAMS[Tool(found.group())], advice)
 
 
 def explain(error: MillpondError) -> str:
     """In one line: what is wrong and what to do."""
-    return f"{error}: {said_under_nova(error.advice)}" if error.advice else str(error)
+    return f"{error}: {reword_for_nova(error.advice)}" if error.advice else str(error)

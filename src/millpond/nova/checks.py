@@ -38,7 +38,7 @@ def nova(host: Host) -> Iterator[Finding]:
 def unfinished(host: Host) -> Iterator[Finding]:
     left = [(each, roles) for each in _instances(host) if (roles := _unfinished(each))]
     for instance, roles in left:
-        what = f"{_named(instance)} has disks that were begun and never finished: {some(roles)}"
+        what = f"{_describe(instance)} has disks that were begun and never finished: {some(roles)}"
         if instance.task_state:
             yield warning(
                 f"{what}; it is at the step {instance.task_state!r}",
@@ -62,7 +62,7 @@ def domains(host: Host) -> Iterator[Finding]:
     ]
     for instance in left:
         yield warning(
-            f"{_named(instance)} is in ERROR and has disks, but no domain",
+            f"{_describe(instance)} is in ERROR and has disks, but no domain",
             advice(instance),
         )
     if not left:
@@ -74,7 +74,7 @@ def copies(host: Host) -> Iterator[Finding]:
         (server, found)
         for server in host.records.all()
         if server.disks and not (server.operation and server.operation.verb in SNAPSHOT)
-        if (found := host.imaging.copied(server.id, server.disks))
+        if (found := host.imaging.find_copied(server.id, server.disks))
     ]
     for server, disks in left:
         yield problem(
@@ -116,30 +116,30 @@ def _unfinished(instance: Any) -> list[str]:
     return [each.disk.role for each in InstanceRecords(instance).all() if not each.made]
 
 
-def _named(instance: Any) -> str:
+def _describe(instance: Any) -> str:
     return f"server {instance.display_name or instance.uuid!r} ({instance.uuid})"
 
 
 def _remove_unfinished(host: Host, id: str) -> str:
     """By what is true now, and while nobody makes a disk of it."""
     with host.disks.lock(ServerId(id), wait=False):
-        records = InstanceRecords(_settled(id), only_settled=True)
+        records = InstanceRecords(_load_idle(id), only_settled=True)
         removed = remove_unfinished(host.disks, records)
     return f"{counted(len(removed), 'disk')} removed"
 
 
 def _end_copies(host: Host, id: ServerId) -> str:
-    disks = [each.disk for each in InstanceRecords(_settled(id)).all()]
+    disks = [each.disk for each in InstanceRecords(_load_idle(id)).all()]
     host.imaging.stop(id, disks)
     return "it was ended"
 
 
-def _settled(id: str) -> Any:
+def _load_idle(id: str) -> Any:
     """An instance that Nova does nothing with at this moment."""
     admin = context.get_admin_context()
     instance = Instance.get_by_uuid(admin, id, expected_attrs=["system_metadata"])
     if instance.task_state:
-        raise Busy(_named(instance))
+        raise Busy(_describe(instance))
     return instance
 
 
@@ -155,13 +155,15 @@ def _strays(host: Host, pool: LibvirtPool) -> Iterator[Finding]:
         if instance and instance.deleted:
             yield _of_a_deleted(host, instance, pool, volume)
         elif not pool.capabilities.remote:
-            yield _left_alone(instance, pool.name, volume)
+            yield _describe_unknown(instance, pool.name, volume)
 
 
-def _left_alone(instance: Any, pool: str, volume: str) -> Finding:
+def _describe_unknown(instance: Any, pool: str, volume: str) -> Finding:
     whose = "has a name that Nova knows no server by"
     if instance:
-        whose = f"is named like a disk of {_named(instance)}, which is on host {instance.host!r}"
+        whose = (
+            f"is named like a disk of {_describe(instance)}, which is on host {instance.host!r}"
+        )
     return warning(
         f"volume {volume} in pool {pool!r} {whose}, and no record of this host names it",
         f"'{Tool.VOLUMES} {pool}' lists it; remove it if nobody needs it",
@@ -169,7 +171,7 @@ def _left_alone(instance: Any, pool: str, volume: str) -> Finding:
 
 
 def _of_a_deleted(host: Host, instance: Any, pool: LibvirtPool, volume: str) -> Finding:
-    what = f"volume {volume} in pool {pool.name!r} was a disk of {_named(instance)}, "
+    what = f"volume {volume} in pool {pool.name!r} was a disk of {_describe(instance)}, "
     what += "which is deleted"
     if host.domains.state(ServerId(instance.uuid)) is not None:
         return warning(f"{what}, and its domain is still there", "nova-compute ends it in time")

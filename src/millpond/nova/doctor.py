@@ -22,7 +22,7 @@ from millpond.doctor.finding import Finding
 from millpond.errors import MillpondError
 from millpond.model.names import printable
 from millpond.nova import wiring
-from millpond.nova.advice import said_under_nova
+from millpond.nova.advice import reword_for_nova
 from millpond.nova.checks import CHECKS
 
 
@@ -31,10 +31,10 @@ def main() -> None:
     try:
         _configure([sys.argv[0], *rest])
         found = examine_host(wiring.host(), CHECKS, mend=asked.mend)
-        sys.exit(report.tell(map(_said_here, found), as_json=asked.json))
+        sys.exit(report.tell(map(_reword, found), as_json=asked.json))
     except MillpondError as error:
         words = printable(
-            f"millpond-nova-doctor: {error}\n  {said_under_nova(error.advice)}", keep="\n"
+            f"millpond-nova-doctor: {error}\n  {reword_for_nova(error.advice)}", keep="\n"
         )
         print(words, file=sys.stderr)
         sys.exit(error.exit_code)
@@ -61,8 +61,8 @@ def _configure(words: list[str]) -> None:
     NovaObject.indirection_api = ConductorAPI()
 
 
-def _said_here(finding: Finding) -> Finding:
-    return replace(finding, do=said_under_nova(finding.do))
+def _reword(finding: Finding) -> Finding:
+    return replace(finding, do=reword_for_nova(finding.do))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from oslo_concurrency import lockutils
 from millpond.disks import image_types, precache, space
 from millpond.disks.backend import ImageFile
 from millpond.hosts.cache import list_templates, prune_bases
-from millpond.hosts.capabilities import disk_space, taken_image_types
+from millpond.hosts.capabilities import disk_space, supported_image_types
 from millpond.hosts.host import Host
 from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.names import ImageId, ServerId, template_name
@@ -50,7 +50,7 @@ class MillpondDriver(RefusesMoves):
 
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi, read_only)
-        types = taken_image_types(self.millpond)
+        types = supported_image_types(self.millpond)
         self.capabilities |= {
             **{f"supports_image_type_{each}": each in types for each in ImageFormat},
             # These are done by code of Nova's that never sees our disks.
@@ -165,7 +165,7 @@ class MillpondDriver(RefusesMoves):
     def cache_image(self, context: Any, image_id: str) -> bool:
         with explained(image_id):
             image = self.millpond.images.describe(ImageId(image_id))
-            wanted = list(precache.wanted(image, None, self.millpond.settings.libvirt.selection))
+            wanted = list(precache.plan(image, None, self.millpond.settings.libvirt.selection))
             known = {each.volume for each in list_templates(self.millpond)}
             templates, storage = self.millpond.handlers.chosen, self.millpond.storage
             fetched = precache.fetch(templates, storage, wanted, 1)
@@ -231,7 +231,7 @@ class MillpondDriver(RefusesMoves):
         stock: int = super()._get_disk_over_committed_size_total()
         with explained():
             servers, _damaged = self.millpond.records.readable()  # the doctor tells of those
-            return stock + space.promised(self.millpond.pools, servers)
+            return stock + space.sum_promised(self.millpond.pools, servers)
 
     def _delete_disks(self, instance: Any, suffix: str = "") -> None:
         """The volume first: as long as it may be there, its record is."""
@@ -264,7 +264,7 @@ class MillpondDriver(RefusesMoves):
             image = image_meta.id if image_meta.obj_attr_is_set("id") else None
             with explained(image):
                 image_types.refuse_unless_taken(
-                    image_meta.disk_format, taken_image_types(self.millpond)
+                    image_meta.disk_format, supported_image_types(self.millpond)
                 )
 
 

@@ -88,7 +88,7 @@ class VolumeImage(imagebackend.Image):
 
     def libvirt_info(self, *args: Any, **kwargs: Any) -> GuestDisk:
         with explained():
-            disk = self._described()
+            disk = self._describe()
             layers = layers_xml(self._disks.chain(disk))
         return GuestDisk(super().libvirt_info(*args, **kwargs), disk, layers)
 
@@ -106,7 +106,7 @@ class VolumeImage(imagebackend.Image):
     def get_model(self, _connection: Any) -> Any:
         raise NotImplementedError("nothing is injected into volumes: use a config drive")
 
-    def _described(self) -> Disk:
+    def _describe(self) -> Disk:
         """Nova describes the config drive before it makes it. A guest that found another disk
         half made would take it for its own."""
         if _content(self._role) is Content.CONFIG:

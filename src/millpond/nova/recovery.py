@@ -86,7 +86,7 @@ def _recover(host: Host, admin: Any, instance: Any) -> None:
         with explained():
             disks = [each.disk for each in records.all()]
             host.imaging.stop(ServerId(instance.uuid), disks)
-    found = _tidied(host.disks, records)
+    found = _remove_unfinished(host.disks, records)
     if found or instance.vm_state == vm_states.BUILDING or instance.task_state in _MAKE:
         step = instance.task_state or instance.vm_state
         what = found or _as_it_is(records)
@@ -95,7 +95,7 @@ def _recover(host: Host, admin: Any, instance: Any) -> None:
         compute_utils.add_instance_fault_from_exc(admin, instance, MillpondFailed(reason=reason))
 
 
-def _tidied(disks: Disks, records: InstanceRecords) -> str:
+def _remove_unfinished(disks: Disks, records: InstanceRecords) -> str:
     """What became of disks that were not finished, in words."""
     try:
         removed = remove_unfinished(disks, records)

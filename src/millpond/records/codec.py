@@ -52,7 +52,7 @@ def decode(content: bytes, kind: type[T], path: Path, schema: int) -> T:
         found = msgspec.json.decode(content, type=_Versioned).schema
         if found > schema:
             raise NewerRecord(path, found, schema)
-        return msgspec.json.decode(content, type=kind, dec_hook=_made)
+        return msgspec.json.decode(content, type=kind, dec_hook=_decode_field)
     except msgspec.MsgspecError as error:
         raise DamagedRecord(path, str(error)) from error
 
@@ -63,7 +63,7 @@ def _plain(value: object) -> str:
     raise NotImplementedError  # msgspec's word for it
 
 
-def _made(kind: type, value: object) -> object:
+def _decode_field(kind: type, value: object) -> object:
     if kind is Path:
         return Path(str(value))
     if kind is Details:  # of which verb they are is not known here
@@ -87,12 +87,12 @@ def decode_server(content: bytes, where: Path) -> Server:
     """Raises DamagedRecord, or NewerRecord if a later version wrote it."""
     server = decode(content, Server, where, SCHEMA)
     try:
-        return replace(server, operation=server.operation and _typed(server.operation))
+        return replace(server, operation=server.operation and _type_details(server.operation))
     except (KeyError, ValueError) as error:
         raise DamagedRecord(where, f"the details of its operation: {error}") from error
 
 
-def _typed(operation: Operation) -> Operation:
+def _type_details(operation: Operation) -> Operation:
     found = operation.details
     entries = found.entries if isinstance(found, OtherDetails) else {}
     return replace(operation, details=_decode_details(operation.verb, entries))

@@ -176,7 +176,7 @@ def _give_up(
     if not _can_go_back(verb, reached):
         return
     at = reached if written is None else written
-    back = _written_down(verb, journal, at) if verb.resumes else verb
+    back = _journal_undo(verb, journal, at) if verb.resumes else verb
     if not _undo(back, reached, state):
         return
     try:
@@ -195,7 +195,7 @@ def _close(journal: Journal[S], state: S, remains: S | None) -> S | None:
     return remains
 
 
-def _written_down(verb: Verb[S], journal: Journal[S], at: int) -> Verb[S]:
+def _journal_undo(verb: Verb[S], journal: Journal[S], at: int) -> Verb[S]:
     """The same verb, whose steps are written down again before they are undone, but for the one
     that the journal is at: who finds it half undone resumes from there."""
 

@@ -123,21 +123,21 @@ class Api:
         with self._lock:
             if self._agreed is None:
                 self._agreed = self._agree()
-                _log.debug("Placement is asked in version %s", _written(self._agreed))
+                _log.debug("Placement is asked in version %s", _format(self._agreed))
             return self._agreed
 
     def get(self, path: str, kind: type[T]) -> T:
-        return self._decoded(f"GET {path}", self.ask("GET", path).body, kind)
+        return self._decode(f"GET {path}", self.ask("GET", path).body, kind)
 
     def ask(self, method: str, path: str, body: object = None) -> Answer:
         """One try. Whatever is no success raises."""
         content = None if body is None else msgspec.json.encode(body)
-        answer = self._door.ask(method, path, _written(self.version), content)
+        answer = self._door.ask(method, path, _format(self.version), content)
         if answer.status >= 300:
             raise self._refusal(f"{method} {path.partition('?')[0]}", answer)
         return answer
 
-    def retried(self, what: str, act: Callable[[], T]) -> T:
+    def retry(self, what: str, act: Callable[[], T]) -> T:
         """``act`` reads what it depends on and writes; anew as long as others are faster."""
         tries = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(ConcurrentUpdate),
@@ -151,20 +151,20 @@ class Api:
             raise Conflict(busy, "try again") from error
 
     def _agree(self) -> Version:
-        answer = self._door.ask("GET", "/", _written(OLDEST), None)
+        answer = self._door.ask("GET", "/", _format(OLDEST), None)
         if answer.status >= 300:
             raise self._refusal("GET /", answer)
-        offers = self._decoded("GET /", answer.body, _Offers).versions
-        newest = max((_parsed(each.max_version) for each in offers), default=(0, 0))
-        oldest = min((_parsed(each.min_version) for each in offers), default=(0, 0))
+        offers = self._decode("GET /", answer.body, _Offers).versions
+        newest = max((_parse(each.max_version) for each in offers), default=(0, 0))
+        oldest = min((_parse(each.min_version) for each in offers), default=(0, 0))
         if newest < OLDEST:
             raise PlacementProblem(
-                f"Placement knows its API up to {_written(newest)} only: Millpond needs "
-                f"{_written(OLDEST)} or newer",
-                f"upgrade it: {_written(OLDEST)} came with OpenStack Train",
+                f"Placement knows its API up to {_format(newest)} only: Millpond needs "
+                f"{_format(OLDEST)} or newer",
+                f"upgrade it: {_format(OLDEST)} came with OpenStack Train",
             )
         if oldest > NEWEST:
-            needed = f"it knows {_written(oldest)} and newer, and Millpond {_written(NEWEST)}"
+            needed = f"it knows {_format(oldest)} and newer, and Millpond {_format(NEWEST)}"
             raise PlacementFailed("GET /", f"{needed}: Millpond is too old for it")
         return min(newest, NEWEST)
 
@@ -183,7 +183,7 @@ class Api:
         return _FAILURES.get(answer.status, PlacementFailed)(doing, said)
 
     @staticmethod
-    def _decoded(doing: str, body: bytes, kind: type[T]) -> T:
+    def _decode(doing: str, body: bytes, kind: type[T]) -> T:
         try:
             return msgspec.json.decode(body, type=kind)
         except msgspec.MsgspecError as error:
@@ -205,10 +205,10 @@ def _one_line(detail: str) -> str:
     return " ".join(detail.rpartition("\n\n")[2].split()).rstrip(".")
 
 
-def _parsed(version: str) -> Version:
+def _parse(version: str) -> Version:
     major, _, minor = version.partition(".")
     return int(major), int(minor)
 
 
-def _written(version: Version) -> str:
+def _format(version: Version) -> str:
     return f"{version[0]}.{version[1]}"

@@ -42,15 +42,15 @@ class Consistency:
     ) -> list[Finding]:
         """``expected`` by the server's id, and by a migration's what its server leaves behind.
         ``providers``: those of our hosts and pools; no others are looked at."""
-        found = self._found(providers)
+        found = self._consumers(providers)
         consumers = sorted(found.keys() | expected.keys())
-        return [each for id in consumers for each in self._compared(id, expected, found)]
+        return [each for id in consumers for each in self._compare(id, expected, found)]
 
     def heal(self, findings: Iterable[Finding]) -> list[Finding]:
         """Those that were healed. What changed since it was examined is left for the next time."""
         return [each for each in findings if each.difference.can_be_healed and self._heal(each)]
 
-    def _found(self, providers: Collection[str]) -> dict[str, dict[str, Mapping[str, int]]]:
+    def _consumers(self, providers: Collection[str]) -> dict[str, dict[str, Mapping[str, int]]]:
         """By consumer, then by provider."""
         found: dict[str, dict[str, Mapping[str, int]]] = {}
         for uuid in sorted(providers):
@@ -62,7 +62,7 @@ class Consistency:
                 found.setdefault(consumer, {})[uuid] = resources
         return found
 
-    def _compared(
+    def _compare(
         self,
         id: str,
         expected: Mapping[str, Allocations],

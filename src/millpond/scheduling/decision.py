@@ -57,13 +57,13 @@ class Decision:
     def has_unreported_hosts(self) -> bool:
         return any(each.state is State.NOT_REPORTED for each in self.verdicts)
 
-    def lost(self, host: str, reason: str) -> Self:
+    def without(self, host: str, reason: str) -> Self:
         """Somebody else was faster."""
         left = tuple(each for each in self.choices if each != host)
         late = Verdict(host=host, state=State.LATE, reason=reason)
-        return replace(self, choices=left).reconsidered([late])
+        return replace(self, choices=left).with_verdicts([late])
 
-    def reconsidered(self, verdicts: Iterable[Verdict]) -> Self:
+    def with_verdicts(self, verdicts: Iterable[Verdict]) -> Self:
         anew = {each.host: each for each in verdicts}
         return replace(self, verdicts=tuple(anew.get(each.host, each) for each in self.verdicts))
 

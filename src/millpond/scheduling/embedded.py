@@ -69,12 +69,12 @@ class EmbeddedPlacement:
         self._app: WSGIApplication | None = None
 
     def ask(self, method: str, path: str, version: str, body: bytes | None) -> Answer:
-        app = self._loaded()
+        app = self._load_once()
         alone = nullcontext() if method == "GET" else self._locks.hold(WRITING)
         with alone, _turns.at(self._database):
-            return _called(app, _environment(method, path, version, body or b""))
+            return _call(app, _environment(method, path, version, body or b""))
 
-    def _loaded(self) -> WSGIApplication:
+    def _load_once(self) -> WSGIApplication:
         with self._loading:
             if self._app is None:
                 with self._locks.hold(WRITING), _turns.at(self._database):
@@ -144,7 +144,7 @@ def _environment(method: str, path: str, version: str, body: bytes) -> WSGIEnvir
     }
 
 
-def _called(app: WSGIApplication, environment: WSGIEnvironment) -> Answer:
+def _call(app: WSGIApplication, environment: WSGIEnvironment) -> Answer:
     statuses: list[str] = []
 
     def start(status: str, *_: object) -> None:

@@ -44,7 +44,7 @@ class ExternalPlacement:
             headers |= _NAMELESS
         alone = nullcontext() if method == "GET" else self._locks.hold(WRITING)
         try:
-            with alone, cloud.explained(self._reading, "Placement"):
+            with alone, cloud.explaining(self._reading, "Placement"):
                 answer = self._api.request(
                     path,
                     method,

@@ -177,7 +177,7 @@ class _Amount:
         return Inventory(
             total=total,
             reserved=min(self.reserved, total) if self.total else total,
-            allocation_ratio=self.ratio.applied(present.allocation_ratio if present else None),
+            allocation_ratio=self.ratio.apply(present.allocation_ratio if present else None),
             max_unit=total,
         )
 

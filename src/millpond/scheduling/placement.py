@@ -278,7 +278,7 @@ class Providers:
             self._api.ask("PUT", f"/resource_providers/{uuid}/{what}", body)
             return True
 
-        return self._api.retried(f"the {what} of provider {uuid}", act)
+        return self._api.retry(f"the {what} of provider {uuid}", act)
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +336,7 @@ class ConsumerAllocations:
 
             self._write(writes(look))
 
-        self._api.retried(f"the allocations of server {consumer}", act)
+        self._api.retry(f"the allocations of server {consumer}", act)
 
     def _write(self, writes: Iterable[Write]) -> None:
         bodies = {each.consumer: self._body(each) for each in writes}

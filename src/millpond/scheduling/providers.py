@@ -23,7 +23,7 @@ class Ratio:
     initial: float
     """initial_…: for a provider that is new; later on Placement may be told another."""
 
-    def applied(self, present: float | None) -> float:
+    def apply(self, present: float | None) -> float:
         return self.stated or present or self.initial
 
 

@@ -78,8 +78,8 @@ class Scheduler:
                 return take(host)
             except (NoRoom, PlacementMisunderstands) as error:
                 LOG.debug("%s does not fit on %s: %s", request.server, host, error)
-                decision = decision.lost(host, error.reason)
-        raise self._reconsidered(decision).no_valid_host()
+                decision = decision.without(host, error.reason)
+        raise self._reconsider(decision).no_valid_host()
 
     def decide(
         self, request: SchedulingRequest, plan: Plan, *, everything: bool = False
@@ -124,7 +124,7 @@ class Scheduler:
             verdicts=(*ranked, *sorted(rest, key=lambda each: each.host)),
         )
 
-    def _reconsidered(self, decision: Decision) -> Decision:
+    def _reconsider(self, decision: Decision) -> Decision:
         """What Placement says of a claim that came too late names no amounts."""
         late = {each.host for each in decision.verdicts if each.state is State.LATE}
         if not late:
@@ -132,7 +132,7 @@ class Scheduler:
         others = {each.host for each in decision.verdicts} - late
         reasons = Reasons(self.placement, self.reporter.providers())
         verdicts = reasons.of(decision.request, decision.query, others)
-        return decision.reconsidered(each for each in verdicts if each.host in late)
+        return decision.with_verdicts(each for each in verdicts if each.host in late)
 
     def _candidates(
         self, request: SchedulingRequest, query: PlacementQuery

@@ -101,4 +101,4 @@ def _pool(
 
 
 def _amount(used: int, real: int, ratio: Ratio) -> Amount:
-    return Amount(used=used, capacity=int(max(real, 0) * ratio.applied(None)))
+    return Amount(used=used, capacity=int(max(real, 0) * ratio.apply(None)))

@@ -48,7 +48,7 @@ def weigh(hosts: Mapping[str, HostWeights], multipliers: Multipliers) -> dict[st
     """Best first; of equals the first by name. Each weigher has one host at 0 and one at 1, as
     Nova's have, unless all are the same: then it does not count."""
     columns = {
-        name: _normalized([value(each) for each in hosts.values()], multiplier)
+        name: _normalize([value(each) for each in hosts.values()], multiplier)
         for name, value in _WEIGHERS.items()
         if (multiplier := getattr(multipliers, name))
     }
@@ -63,7 +63,7 @@ def _rows(columns: list[list[float]], count: int) -> list[tuple[float, ...]]:
     return list(zip(*columns, strict=True)) if columns else [()] * count
 
 
-def _normalized(values: list[float], multiplier: float) -> list[float]:
+def _normalize(values: list[float], multiplier: float) -> list[float]:
     low, high = min(values, default=0), max(values, default=0)
     if low == high:
         return [0.0] * len(values)

@@ -14,7 +14,7 @@ from millpond.scheduling.scheduler import HostPlan, Plan
 from millpond.servers import create as creation
 from millpond.servers import delete as deletion
 from millpond.servers import steps
-from millpond.servers.create import ServerRequest, planned, scheduling_request
+from millpond.servers.create import ServerRequest, plan_server, scheduling_request
 from millpond.system.files import Progress, silent
 
 _DOING = {"create": "creating", "delete": "deleting", "start": "starting", "reboot": "rebooting"}
@@ -115,7 +115,7 @@ def _planning(deployment: Deployment, request: ServerRequest) -> Plan:
         host = deployment.hosts[name]
         choice = host.settings.libvirt.selection.choose(request.image.format)
         return HostPlan(
-            server=planned(host, request),
+            server=plan_server(host, request),
             native=choice.native,
             cached=has_template(host, request.image.id, choice.template_format, choice.backend),
         )

@@ -10,7 +10,7 @@ from millpond.errors import BadName, Conflict, NameTaken, NotFound, Tool
 from millpond.hosts.host import Host
 from millpond.legacy.layout import NovaLayout
 from millpond.legacy.nova_domain import NovaDomainXml, objections, server_of
-from millpond.model.names import ServerId, checked_name
+from millpond.model.names import ServerId, check_name
 from millpond.model.server import Server
 from millpond.servers import steps
 from millpond.servers.steps import refuse_foreign_servers
@@ -35,7 +35,7 @@ def adopt(host: Host, layout: NovaLayout, id: ServerId) -> Server:
     if (reasons := tuple(objections(found, domain))) or domain is None:
         raise Conflict(f"server {id} cannot be adopted: {'; '.join(reasons)}", _ADOPTABLE)
     refuse_foreign_servers(host)
-    server = _called_as_nova_does(host, server_of(found, domain, host.name), domain)
+    server = _rename_as_in_nova(host, server_of(found, domain, host.name), domain)
     with host.records.lock(server), host.records.lock_name(server.name):
         steps.refuse_taken_name(host, server)
         # Ended between the two, 'doctor --adopt' makes the record from the domain.
@@ -45,11 +45,11 @@ def adopt(host: Host, layout: NovaLayout, id: ServerId) -> Server:
     return server
 
 
-def _called_as_nova_does(host: Host, server: Server, domain: NovaDomainXml) -> Server:
+def _rename_as_in_nova(host: Host, server: Server, domain: NovaDomainXml) -> Server:
     """By the name that its owner knows, if it can be one here and is free; else the domain's."""
     wanted = domain.instance.name if domain.instance else None
     try:
-        renamed = replace(server, name=checked_name("a server", wanted or ""))
+        renamed = replace(server, name=check_name("a server", wanted or ""))
         steps.refuse_taken_name(host, renamed)
     except (BadName, NameTaken) as error:
         LOG.debug("it keeps the domain's name %s: %s", server.name, error)

@@ -20,7 +20,7 @@ from millpond.hosts.host import Host
 from millpond.images.source import BootImages, find_boot_images
 from millpond.libvirt.domains import ON
 from millpond.model.image import Image
-from millpond.model.names import ImageId, ServerId, checked_name
+from millpond.model.names import ImageId, ServerId, check_name
 from millpond.model.server import (
     TARGET_PREFIXES,
     Content,
@@ -79,9 +79,9 @@ def scheduling_request(request: ServerRequest, host: str = "") -> SchedulingRequ
     )
 
 
-def planned(host: Host, request: ServerRequest) -> Server:
+def plan_server(host: Host, request: ServerRequest) -> Server:
     """The whole record of the new server. Raises what makes it impossible; changes nothing."""
-    name = checked_name("a server", request.name)
+    name = check_name("a server", request.name)
     id = ServerId(str(uuid.uuid4()))
     image = request.image
     hardware = _hardware(host, request)
@@ -254,7 +254,7 @@ def _plain(path: str) -> str:
 def create(
     host: Host, request: ServerRequest, *, start: bool = True, progress: Progress = silent
 ) -> Server:
-    server = planned(host, request)
+    server = plan_server(host, request)
     content = Creation(start=start, progress=progress, config_drive=request.config_drive)
     verb = creation(host, content)
     notes = ServerJournal(host.records)

@@ -27,7 +27,7 @@ def add(host: Host, server: Server, size: int) -> Disk:
     size = whole_sectors(size)
     with host.records.lock(server):
         current = steps.load_idle(host, server)
-        disk = _planned(host, current, size)
+        disk = _plan_disk(host, current, size)
         if host.disks.exists(disk):  # no record names it: it is somebody's
             raise VolumeExists(disk.pool, disk.volume)
         details = DiskDetails(role=disk.role)
@@ -103,7 +103,7 @@ def _unclaim(host: Host, details: DiskDetails, server: Server) -> None:
         _claim_without(host, details, server)
 
 
-def _planned(host: Host, server: Server, size: int) -> Disk:
+def _plan_disk(host: Host, server: Server, size: int) -> Disk:
     taken = {disk.role for disk in server.disks}
     number = next(n for n in range(len(taken) + 1) if f"disk.data{n}" not in taken)
     request = DiskRequest(

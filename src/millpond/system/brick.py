@@ -44,7 +44,7 @@ class Brick:
         a share that is mounted for ``name`` alone. Again, if it is connected already."""
         if tool := _missing_tool(connection):
             raise VolumeNotConnected(f"{tool} is not installed (package {_PACKAGES[tool]})")
-        with _explained(connection):
+        with _explaining(connection):
             found = self._connector(connection, name).connect_volume(dict(connection))
         path = Path(found["path"])
         if not path.exists():
@@ -55,7 +55,7 @@ class Brick:
         """One that is not connected is no error. Shares stay mounted."""
         if _missing_tool(connection):
             return  # nor was it used to connect
-        with _explained(connection):
+        with _explaining(connection):
             self._connector(connection, name).disconnect_volume(dict(connection), {})
 
     def _connector(self, connection: Mapping[str, Any], name: str) -> Any:
@@ -102,7 +102,7 @@ def _lasting(path: Path) -> Path:
 
 
 @contextmanager
-def _explained(connection: Mapping[str, Any]) -> Iterator[None]:
+def _explaining(connection: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
     except ProcessExecutionError as error:

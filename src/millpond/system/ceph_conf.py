@@ -25,7 +25,7 @@ def monitors(path: Path | None) -> tuple[Monitor, ...]:
     """Hosts and ports, as libvirt wants them; the usual file if none is given."""
     path = path or USUAL
     text = _mon_host(path)
-    found = tuple(_parsed(path, entry) for entry in _ENTRY.finditer(text))
+    found = tuple(_parse_entry(path, entry) for entry in _ENTRY.finditer(text))
     if not found:
         raise _bad(path, "it names no monitor", "write mon_host = ADDRESS, ADDRESS")
     return found
@@ -67,7 +67,7 @@ def _parse(path: Path) -> ConfigParser:
     return parser
 
 
-def _parsed(path: Path, entry: re.Match[str]) -> Monitor:
+def _parse_entry(path: Path, entry: re.Match[str]) -> Monitor:
     first = (entry["one"] or entry["group"].split(",")[0]).strip()
     address = _ADDRESS.fullmatch(first)
     if not address:

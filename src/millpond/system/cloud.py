@@ -61,7 +61,7 @@ def plain_client(access: CloudAccess, service: str) -> Adapter:
 
 
 @contextmanager
-def explained(reading: Reading, service: str) -> Iterator[None]:
+def explaining(reading: Reading, service: str) -> Iterator[None]:
     """What the SDK and Keystone raise, in our words; ``service`` as people call it."""
     what = reading.shown
     try:

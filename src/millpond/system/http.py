@@ -90,7 +90,7 @@ class Reading:
         return FetchInterrupted(self.shown, reason)
 
     @contextmanager
-    def explained(self) -> Iterator[None]:
+    def explaining(self) -> Iterator[None]:
         try:
             yield
         except (
@@ -120,7 +120,7 @@ class Resource:
     """What is at a URL: one version of it, as its first answer names it."""
 
     def __init__(self, url: str, patience: Patience) -> None:
-        self._parts = _checked(url)
+        self._parts = _check_url(url)
         self._reading = Reading(shown=_shown(self._parts), patience=patience)
         self._version: str | None = None
         self.size: int | None = None
@@ -140,7 +140,7 @@ class Resource:
                 self._reading.shown, "its server does not say which version this is"
             )
         with (
-            self._reading.explained(),
+            self._reading.explaining(),
             requests.Session() as session,
             closing(self._answer(session, offset)) as response,
         ):
@@ -204,7 +204,7 @@ class Resource:
         self.has_end = is_chunked or self.size is not None
 
 
-def _checked(url: str) -> SplitResult:
+def _check_url(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0

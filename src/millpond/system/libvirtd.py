@@ -197,14 +197,14 @@ class Libvirtd:
 
     def _answers(self, connection: Connection) -> bool:
         try:
-            return self._bounded(lambda: bool(connection.isAlive() and connection.getLibVersion()))
+            return self._ask(lambda: bool(connection.isAlive() and connection.getLibVersion()))
         except (libvirt.libvirtError, TimeoutError):
             return False
 
     def _connect(self) -> Connection:
         _run_event_loop()  # before the connection is opened, or it keeps out of it
         try:
-            connection, libvirt_version, qemu_version = self._bounded(self._open_connection)
+            connection, libvirt_version, qemu_version = self._ask(self._open_connection)
         except TimeoutError as error:
             reason = f"it did not answer within {self._patience:g} s"
             raise _unreachable(self.uri, reason) from error
@@ -220,7 +220,7 @@ class Libvirtd:
         connection.setKeepAlive(every, max(1, int(self._patience) // every - 1))
         return connection, connection.getLibVersion(), connection.getVersion()
 
-    def _bounded(self, ask: Callable[[], T]) -> T:
+    def _ask(self, ask: Callable[[], T]) -> T:
         """Ask in a thread of its own, which goes with the process: libvirt sets no limit to
         opening, and a host that is switched off would hold us for minutes."""
         answer: Future[T] = Future()
@@ -243,7 +243,7 @@ class ConsoleStream:
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
-    def received(self) -> Iterator[bytes]:
+    def receive(self) -> Iterator[bytes]:
         """Until the guest goes off or the stream is closed on our side."""
         try:
             while content := self._stream.recv(4096):
@@ -273,7 +273,7 @@ def open_stream(handle: Any) -> Iterator[Any]:
         raise
 
 
-def validated_volume(create: Callable[[int], T]) -> T:
+def create_validated(create: Callable[[int], T]) -> T:
     """Call with libvirt's VALIDATE flag. libvirt 9.0 knows the flag and then refuses it in its
     own parser; there the call is made without."""
     try:
@@ -284,7 +284,7 @@ def validated_volume(create: Callable[[int], T]) -> T:
     return create(0)
 
 
-def opened_files(domain: Any) -> frozenset[str]:
+def list_open_files(domain: Any) -> frozenset[str]:
     """Of a running domain's disks, by QEMU's own word."""
     answer = libvirt_qemu.qemuMonitorCommand(
         domain, json.dumps({"execute": "query-named-block-nodes", "arguments": {"flat": True}}), 0

@@ -60,7 +60,7 @@ def run(
     ``handed`` it is confined to that: an unprivileged user, no other files, no other process."""
     LOG.debug("running %s", words)
     try:
-        with _watched(watch) as output:
+        with _watching(watch) as output:
             done = subprocess.run(
                 [*(_limiter(limits) if handed is None else _confiner(limits, handed)), *words],
                 stdout=output,
@@ -82,7 +82,7 @@ def run(
 
 
 @contextmanager
-def _watched(watch: Watch | None) -> Iterator[int]:
+def _watching(watch: Watch | None) -> Iterator[int]:
     """Where a program prints to, for the block."""
     if watch is None:
         yield subprocess.PIPE

@@ -44,13 +44,13 @@ def read_header(path: Path) -> Header:
     with open(path, "rb") as file:
         head = file.read(_ENOUGH)
     try:
-        return _parsed(head)
+        return _parse(head)
     except (struct.error, ValueError) as error:
         reason = f"{path.name} is not the qcow2 image that it should be"
         raise ToolFailed("qemu-img", reason) from error
 
 
-def _parsed(head: bytes) -> Header:
+def _parse(head: bytes) -> Header:
     magic, version, offset, length, _bits, size, encryption = _HEADER.unpack_from(head)
     if magic != _MAGIC:
         raise ValueError(magic)

@@ -75,7 +75,7 @@ def fill(target: Layer, layers: Sequence[Layer]) -> None:
     all zeros: else zeros would be written to wherever the source has a hole."""
     words = [*_CONVERT, "-n", "--target-is-zero", "--image-opts"]
     options = _options([target]) | _TAKES_NO_MORE.get(target.format, {})
-    words += ["--target-image-opts", _stated(_options(layers)), _stated(options)]
+    words += ["--target-image-opts", _format(_options(layers)), _format(options)]
     _run(words, _handed(layers, [target]))
 
 
@@ -83,7 +83,7 @@ def is_same(one: Layer, other: Layer) -> bool:
     """Whether both show the same, with nothing but zeros behind the shorter."""
     words = ["qemu-img", "compare", "-q", "--image-opts"]
     try:
-        stated = [_stated(_options([each])) for each in (one, other)]
+        stated = [_format(_options([each])) for each in (one, other)]
         _run([*words, *stated], _handed([one, other]))
     except ToolFailed as error:
         if error.status != 1:
@@ -100,7 +100,14 @@ def repair(path: Path, format: DiskFormat) -> None:
 
 def resize(layers: Sequence[Layer], size: int) -> None:
     """Make the top layer larger. qemu-img refuses to make it smaller unless it is told to."""
-    words = ["qemu-img", "resize", "-q", "--image-opts", _stated(_options(layers)), str(size)]
+    words = [
+        "qemu-img",
+        "resize",
+        "-q",
+        "--image-opts",
+        _format(_options(layers)),
+        str(size),
+    ]
     _run(words, _handed(layers[1:], layers[:1]))
 
 
@@ -119,14 +126,14 @@ def extract(
     words += ["-U"] if any(layer.format in _STAYS_LOCKED for layer in layers) else []
     target.touch()
     handed = _handed(layers)
-    words += [_stated(_options(layers)), str(target)]
+    words += [_format(_options(layers)), str(target)]
     _run(words, replace(handed, writes=[target]), told)
 
 
 def read(layer: Layer, offset: int, length: int, target: Path) -> bytes:
     """Bytes of what is no file here, by way of one. What they are is not asked."""
     first, end = offset // _BLOCK, -(-(offset + length) // _BLOCK)
-    raw = _stated(_options([replace(layer, format=DiskFormat.RAW)]))
+    raw = _format(_options([replace(layer, format=DiskFormat.RAW)]))
     words = ["qemu-img", "dd", "--image-opts", "-O", "raw", f"if={raw}", f"of={target}"]
     words += [f"bs={_BLOCK}", f"skip={first}", f"count={end}"]  # counted from the beginning
     target.touch()
@@ -138,11 +145,11 @@ def read(layer: Layer, offset: int, length: int, target: Path) -> bytes:
 
 def commit(layers: Sequence[Layer]) -> None:
     """Write the top layer into the next; it is not emptied afterwards. Every layer is stated."""
-    words = ["qemu-img", "commit", "-q", "-d", "--image-opts", _stated(_options(layers))]
+    words = ["qemu-img", "commit", "-q", "-d", "--image-opts", _format(_options(layers))]
     _run(words, _handed(layers[2:], layers[:2]))
 
 
-def _stated(options: Mapping[str, str]) -> str:
+def _format(options: Mapping[str, str]) -> str:
     """As --image-opts takes it."""
     return ",".join(f"{key}={value.replace(',', ',,')}" for key, value in options.items())
 

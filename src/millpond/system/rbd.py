@@ -136,7 +136,7 @@ def exclusively(access: CephAccess, name: str, seconds: int = _LEASE) -> Iterato
     thing, cookie = f"millpond.{name}", secrets.token_hex(8)
     what = f"{name} in Ceph pool {access.pool}"
     end = time.monotonic() + 2 * _LEASE
-    while not (lease := _locked(access, thing, cookie, Lease(what, seconds), seconds)):
+    while not (lease := _take_lock(access, thing, cookie, Lease(what, seconds), seconds)):
         if time.monotonic() > end:
             raise Busy(what)
         time.sleep(0.2)
@@ -146,7 +146,7 @@ def exclusively(access: CephAccess, name: str, seconds: int = _LEASE) -> Iterato
         _unlock(access, thing, cookie)
 
 
-def _locked(
+def _take_lock(
     access: CephAccess, thing: str, cookie: str, lease: Lease, seconds: int
 ) -> Lease | None:
     words = ("lock", "get", thing, _LOCK, "--lock-cookie", cookie, "--lock-duration", str(seconds))

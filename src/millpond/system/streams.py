@@ -31,13 +31,13 @@ def send(stream: Any, source: int, progress: Progress, *, sparse: bool) -> None:
     stream.finish()
 
 
-def received(stream: Any, *, sparse: bool) -> Iterator[Piece]:
+def receive(stream: Any, *, sparse: bool) -> Iterator[Piece]:
     while content := stream.recvFlags(PIECE, libvirtd.STOP_AT_HOLE if sparse else 0):
         yield stream.recvHole() if content == _AT_A_HOLE else content
     stream.finish()
 
 
-def written(pieces: Iterable[Piece], target: Path, progress: Progress) -> int:
+def write(pieces: Iterable[Piece], target: Path, progress: Progress) -> int:
     """Into a new file, which is synced; how long it became."""
     length = 0
     with files.explaining_lack_of_space(target.parent), open(target, "xb") as file:

@@ -34,10 +34,10 @@ class BlankPreparation:
     def name(self) -> str:
         return blank_template_name(self.content, self.size, self.filesystem)
 
-    def carried(self, _length: int) -> Progress:
+    def scale_progress(self, _length: int) -> Progress:
         return silent
 
-    def described(self, path: Path, pool: str) -> Template:
+    def make_record(self, path: Path, pool: str) -> Template:
         return new_record(
             self.name,
             None,
@@ -66,11 +66,11 @@ class BlankTemplates:
         self._publication = Publication(store, users, watch, make_room)
 
     def name(self, content: Content, size: int) -> str:
-        return self._wanted(content, size).name
+        return self._preparation(content, size).name
 
     def fetch(self, content: Content, size: int) -> Template:
         """Prepared once, however many ask at once."""
-        wanted = self._wanted(content, size)
+        wanted = self._preparation(content, size)
         with self._store.lock(wanted.name):
             template = self._find(wanted.name) or self._prepare(wanted)
             self._note_use(wanted.name)
@@ -86,7 +86,7 @@ class BlankTemplates:
 
     def _prepare(self, wanted: BlankPreparation) -> Template:
         if wanted.content is Content.SWAP:
-            described = wanted.described(self._store.cache / wanted.name, self._store.pool.name)
+            described = wanted.make_record(self._store.cache / wanted.name, self._store.pool.name)
             if adopted := self._adopt_swap(described):
                 return adopted
         self._refuse_to_replace(wanted.name)
@@ -99,7 +99,7 @@ class BlankTemplates:
         if self._publication.will_replace(name):
             raise DamagedRecord(self._store.cache / name, "disks may stand on this template")
 
-    def _wanted(self, content: Content, size: int) -> BlankPreparation:
+    def _preparation(self, content: Content, size: int) -> BlankPreparation:
         filesystem = "" if content is Content.SWAP else self._filesystem
         return BlankPreparation(content=content, size=size, filesystem=filesystem)
 

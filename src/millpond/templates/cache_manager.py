@@ -191,7 +191,7 @@ class ImageCacheManager:
 
     def survey(self, rules: Rules) -> list[Verdict]:
         """What would become of each template. Nothing is changed."""
-        return self._decided(rules, self._find_uses())
+        return self._decide(rules, self._find_uses())
 
     def prune(self, rules: Rules) -> list[Verdict]:
         """Remove what nothing uses; those that went. Whoever holds a template's lock is making
@@ -212,7 +212,7 @@ class ImageCacheManager:
 
     def _evict(self, rules: Rules) -> list[Verdict]:
         uses = self._renew_lease()
-        going = [each for each in self._decided(rules, uses) if each.goes]
+        going = [each for each in self._decide(rules, uses) if each.goes]
         with ExitStack() as locks:
             held = {each for each in _names(going) if self._try_lock(locks, each)}
             if not held:
@@ -252,7 +252,7 @@ class ImageCacheManager:
         now = self._find_promised()
         both = {**before.by_template, **now.by_template}
         uses = Uses(by_template=both, unreadable=before.unreadable + now.unreadable)
-        decided = self._decided(rules, uses)
+        decided = self._decide(rules, uses)
         return [each for each in decided if each.goes and each.cached.template.volume in held]
 
     def _remove(self, going: Sequence[Verdict]) -> list[Verdict]:
@@ -269,7 +269,7 @@ class ImageCacheManager:
             raise failed[0]
         return list(going)
 
-    def _decided(self, rules: Rules, uses: Uses) -> list[Verdict]:
+    def _decide(self, rules: Rules, uses: Uses) -> list[Verdict]:
         now = datetime.now(UTC)
         others, unreadable = self._leases.others()
         every = replace(uses, unreadable=uses.unreadable + unreadable)

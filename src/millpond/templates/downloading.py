@@ -49,11 +49,11 @@ class ImagePreparation:
     def converts(self) -> bool:
         return self.image.format.content is not self.format
 
-    def carried(self, length: int) -> Progress:
+    def scale_progress(self, length: int) -> Progress:
         """What was not told when the image came here is told on its way to the host."""
         return files.scaled(self.progress, length, self.image.size - self.told)
 
-    def described(self, path: Path, pool: str) -> Template:
+    def make_record(self, path: Path, pool: str) -> Template:
         converted = self.prepared is Prepared.CONVERSION
         return new_record(
             self.name,

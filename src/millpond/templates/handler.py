@@ -142,13 +142,13 @@ class BaseTemplateImagehandler(ABC):
 
 
 def find_handler(entry_points: str, name: str) -> type[BaseTemplateImagehandler]:
-    kind = _loaded(entry_points, name)
+    kind = _load(entry_points, name)
     if not (isinstance(kind, type) and issubclass(kind, BaseTemplateImagehandler)):
         raise _unusable(name, "is no BaseTemplateImagehandler")
     return kind
 
 
-def _loaded(entry_points: str, name: str) -> Any:
+def _load(entry_points: str, name: str) -> Any:
     try:
         manager: Any = stevedore.DriverManager(entry_points, name)
     except NoUniqueMatch as error:

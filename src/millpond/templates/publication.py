@@ -43,11 +43,11 @@ class Preparation(Protocol):
         """Its file was in the pool before, and disks may be backed by it: it is never removed."""
         ...
 
-    def carried(self, length: int) -> Progress:
+    def scale_progress(self, length: int) -> Progress:
         """Told of so many bytes as they are carried to a host."""
         ...
 
-    def described(self, path: Path, pool: str) -> Template:
+    def make_record(self, path: Path, pool: str) -> Template:
         """Its record, once the bytes at ``path`` are in the pool."""
         ...
 
@@ -124,7 +124,7 @@ class Publication:
         reported and left alone (B31)."""
         if self._store.has_record(name):
             return self._store.has(name)
-        if self._left(name) is Left.NOTHING and self._store.has(name):
+        if self._find_leftover(name) is Left.NOTHING and self._store.has(name):
             raise VolumeExists(self._store.pool.name, name)
         return False
 
@@ -168,7 +168,7 @@ class Publication:
         its way out is removed, and so is a part. What somebody uses is not: it becomes a template
         again, or stays a part. Whatever else is there of this name stays: only the workspace goes.
         The template's lock is held."""
-        left = self._left(name)
+        left = self._find_leftover(name)
         if left is Left.WHOLE and not self._was_leaving(name):
             self._finish(name)
         elif left is not Left.NOTHING:
@@ -177,26 +177,26 @@ class Publication:
         LOG.info("cleared an interrupted operation on template %s", name)
 
     def _was_leaving(self, name: str) -> bool:
-        passage = self._noted(name)
+        passage = self._read_passage(name)
         begun = passage and passage.leaves and not self._store.has_record(name)
         return bool(begun) and not self._users(name)
 
     def _publish(self, wanted: P) -> P:
         part, store = self.part(wanted), self._store
-        template = wanted.described(part, store.pool.name)
-        over = Left.WHOLE if wanted.replaces else self._left(wanted.name)
+        template = wanted.make_record(part, store.pool.name)
+        over = Left.WHOLE if wanted.replaces else self._find_leftover(wanted.name)
         with store.lock_room():
             # A hard link takes no space in a local cache; of a remote one it is uploaded.
             space = files.own_space(part) if store.local else files.taken_space(part)
             self._make_room(space - store.space(wanted.name))  # it may replace one
-            progress = wanted.carried(part.stat().st_size)
+            progress = wanted.scale_progress(part.stat().st_size)
             note = partial(self._note, template)
             store.enter(part, wanted.name, over, note, progress)
         return wanted
 
     def _undo(self, wanted: Preparation) -> None:
         """One that is used stays, with the workspace that proves it to be ours."""
-        if not wanted.replaces and self._left(wanted.name) is not Left.NOTHING:
+        if not wanted.replaces and self._find_leftover(wanted.name) is not Left.NOTHING:
             self._remove_unused(wanted.name)
 
     def _remove_unused(self, name: str) -> None:
@@ -222,19 +222,19 @@ class Publication:
             )
 
     def _record(self, name: str) -> None:
-        passage = self._noted(name)
+        passage = self._read_passage(name)
         assert passage is not None  # what is published was noted before
         self._store.put(passage.template)
 
-    def _left(self, name: str) -> Left:
-        passage = self._noted(name)
+    def _find_leftover(self, name: str) -> Left:
+        passage = self._read_passage(name)
         return self._store.left(name, passage.proof) if passage else Left.NOTHING
 
     def _note(self, template: Template, proof: str, *, leaves: bool = False) -> None:
         content = codec.encode(Passage(template=template, proof=proof, leaves=leaves))
         self._store.write(self._passage(template.volume), content)
 
-    def _noted(self, name: str) -> Passage | None:
+    def _read_passage(self, name: str) -> Passage | None:
         """One that cannot be read proves nothing."""
         path = self._passage(name)
         with suppress(FileNotFoundError, DamagedRecord):

@@ -12,7 +12,7 @@ from millpond.errors import (
     VolumeExists,
     VolumeNotFound,
 )
-from millpond.libvirt.locality import is_marker
+from millpond.libvirt.locality import is_locality_probe
 from millpond.libvirt.pool import Pool, bytes_of, download
 from millpond.model.formats import DiskFormat
 from millpond.model.volume import Volume, VolumeSpec
@@ -99,7 +99,7 @@ class RemoteTemplates(TemplateStore):
         with suppress(VolumeNotFound):
             self.pool.delete(name)
 
-    def _recorded(self) -> list[str]:
+    def _record_names(self) -> list[str]:
         found = {_record_of(volume) for volume in self._records.names()}
         return sorted(name for name in found if name and self.has_record(name))
 
@@ -129,7 +129,7 @@ class RemoteTemplates(TemplateStore):
         return Path(self._records.path) / f"{name}{RECORD}"
 
     def _names(self) -> list[str]:
-        return [name for name in self.pool.names() if not is_marker(name)]
+        return [name for name in self.pool.names() if not is_locality_probe(name)]
 
     def _length(self, name: str) -> int | None:
         found = self.pool.find(name)
@@ -182,7 +182,7 @@ _PATIENCE = 5.0
 
 
 def claim(records: Pool, owner: str, host: str, patience: float = _PATIENCE) -> None:
-    """Raises CacheOfAnother."""
+    """Raises CacheOwnedByAnother."""
     ours = f"{owner}.{host}{_ENDING}"
     marks = _marks(records) or _claim_first(records, ours, patience)
     if others := [each for each in marks if each != ours]:

@@ -24,7 +24,7 @@ from millpond.errors import (
     VolumeExists,
     VolumeNotFound,
 )
-from millpond.libvirt.locality import is_marker
+from millpond.libvirt.locality import is_locality_probe
 from millpond.libvirt.pool import Pool
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
@@ -157,7 +157,7 @@ class TemplateStore(Sidecar, ABC):
     def all(self) -> Iterator[Template]:
         """Those whose records can be read. Of one that a newer version wrote, and that find()
         refuses, nothing is decided: it stays."""
-        for name in self._recorded():
+        for name in self._record_names():
             try:
                 if template := self.find(name):
                     yield template
@@ -224,15 +224,15 @@ class TemplateStore(Sidecar, ABC):
     def space(self, name: str | None = None) -> int:
         """What the removal of a template would free; without a name, that of all of them, those
         without a record yet included."""
-        names = {name} if name else {*self._recorded(), *self.unfinished()}
+        names = {name} if name else {*self._record_names(), *self.unfinished()}
         return sum(map(self._space, names))
 
     def unknown(self) -> list[str]:
         """Names in the pool that are no template and no preparation of ours: never touched."""
-        return sorted(set(self._names()) - set(self._recorded()) - set(self.unfinished()))
+        return sorted(set(self._names()) - set(self._record_names()) - set(self.unfinished()))
 
     @abstractmethod
-    def _recorded(self) -> list[str]:
+    def _record_names(self) -> list[str]:
         """Names of all records, however damaged."""
 
     @abstractmethod
@@ -353,7 +353,7 @@ class LocalTemplates(TemplateStore):
     def remove(self, name: str) -> None:
         files.remove(self.cache / name)
 
-    def _recorded(self) -> list[str]:
+    def _record_names(self) -> list[str]:
         found = (self.sidecar / "records").glob(f"[!.]*{RECORD}")
         return sorted(path.name.removesuffix(RECORD) for path in found)
 
@@ -371,7 +371,7 @@ class LocalTemplates(TemplateStore):
         return self.sidecar / "records" / f"{name}{RECORD}"
 
     def _names(self) -> list[str]:
-        return [each.name for each in self.cache.glob("*") if not is_marker(each.name)]
+        return [each.name for each in self.cache.glob("*") if not is_locality_probe(each.name)]
 
     def _length(self, name: str) -> int | None:
         try:

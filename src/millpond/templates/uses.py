@@ -46,13 +46,13 @@ class TemplateUses:
     def promised(self) -> Uses:
         """By our records alone, which name a template before it is fetched."""
         servers, unknown = self._servers()
-        return _gathered(_of_records(servers), unknown)
+        return _gather(_of_records(servers), unknown)
 
     def all(self) -> Uses:
         servers, unknown = self._servers()
         legacy, unreadable = self.find_legacy_uses()
         found = [*_of_records(servers), *self._of_domains(), *self._of_volumes(servers), *legacy]
-        return _gathered(found, unknown + unreadable)
+        return _gather(found, unknown + unreadable)
 
     def _servers(self) -> tuple[list[Server], tuple[str, ...]]:
         """And, in words, those whose records cannot be read: they may use any template."""
@@ -124,7 +124,7 @@ def _layers(top: LayerXml | None) -> Iterator[LayerXml]:
         top = top.below
 
 
-def _gathered(uses: Sequence[Use] | Iterator[Use], unreadable: tuple[str, ...] = ()) -> Uses:
+def _gather(uses: Sequence[Use] | Iterator[Use], unreadable: tuple[str, ...] = ()) -> Uses:
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for template, user in uses:
         found[template][user] = None

@@ -48,7 +48,7 @@ class Cinder:
         self._access = access
 
     def volume(self, id: str) -> CinderVolume | None:
-        with self._explained(f"volume {id} of Cinder"):
+        with self._explaining(f"volume {id} of Cinder"):
             try:
                 found = self._api.get_volume(id)
             except NotFoundException:
@@ -61,24 +61,24 @@ class Cinder:
             read_only=str((found.metadata or {}).get("readonly", "")).lower() == "true",
             encrypted=bool(found.is_encrypted),
             image=str((found.metadata or {}).get("glance_image_id", "")),
-            held=tuple(_held(each) for each in found.attachments or ()),
+            held=tuple(_parse_attachment(each) for each in found.attachments or ()),
         )
 
     def own_project(self) -> str:
         """That we ask for; empty where nobody is asked who we are."""
-        with self._explained("our project"):
+        with self._explaining("our project"):
             return str(self._connection.current_project_id or "")
 
     def reserve(self, id: str) -> str:
         """An attachment that leads nowhere yet. For no server: its owner may then detach it, and
         nobody asks Nova."""
-        with self._explained(f"an attachment of volume {id} of Cinder"):
+        with self._explaining(f"an attachment of volume {id} of Cinder"):
             made = self._api.create_attachment(id, mode=_READ_ONLY)
         return str(made.id)
 
     def attach(self, attachment: str, connector: Mapping[str, Any]) -> Mapping[str, Any]:
         """How the volume is reached from there. It may hold a password: not for logs."""
-        with self._explained(f"attachment {attachment} of Cinder"):
+        with self._explaining(f"attachment {attachment} of Cinder"):
             told = {**connector, "mode": _READ_ONLY}
             self._api.update_attachment(attachment, connector=told)
             self._api.complete_attachment(attachment)
@@ -86,7 +86,7 @@ class Cinder:
 
     def connection(self, attachment: str) -> Mapping[str, Any]:
         """As it is now; it is kept nowhere here. Empty if the attachment is gone."""
-        with self._explained(f"attachment {attachment} of Cinder"):
+        with self._explaining(f"attachment {attachment} of Cinder"):
             try:
                 found = self._api.get_attachment(attachment)
             except NotFoundException:
@@ -95,7 +95,7 @@ class Cinder:
 
     def detach(self, attachment: str) -> None:
         """One that is gone already is no error."""
-        with self._explained(f"attachment {attachment} of Cinder"):
+        with self._explaining(f"attachment {attachment} of Cinder"):
             self._api.delete_attachment(attachment, ignore_missing=True)
 
     @cached_property
@@ -108,11 +108,11 @@ class Cinder:
         assert isinstance(api, Proxy)  # version 2 is gone since 2021
         return api
 
-    def _explained(self, what: str) -> AbstractContextManager[None]:
-        return cloud.explained(Reading(shown=what, patience=self._access.patience), "Cinder")
+    def _explaining(self, what: str) -> AbstractContextManager[None]:
+        return cloud.explaining(Reading(shown=what, patience=self._access.patience), "Cinder")
 
 
-def _held(answer: Mapping[str, Any]) -> Held:
+def _parse_attachment(answer: Mapping[str, Any]) -> Held:
     return Held(
         id=str(answer["attachment_id"]),
         host=str(answer.get("host_name") or ""),

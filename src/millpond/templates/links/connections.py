@@ -22,15 +22,15 @@ class Ways:
     connect: Connect
 
 
-def connected(link: Link, connection: Mapping[str, Any], ways: Ways) -> Link:
+def connect_link(link: Link, connection: Mapping[str, Any], ways: Ways) -> Link:
     """The link with its source. What a driver of Cinder's says is its own business."""
     try:
-        return _connected(link, connection, ways)
+        return _connect(link, connection, ways)
     except (KeyError, TypeError, ValueError) as error:
         raise NotLinkable(f"what Cinder says of its volume is not understood ({error})") from error
 
 
-def _connected(link: Link, connection: Mapping[str, Any], ways: Ways) -> Link:
+def _connect(link: Link, connection: Mapping[str, Any], ways: Ways) -> Link:
     if connection.get("encrypted"):
         raise NotLinkable("its volume is encrypted")
     if is_for_the_host(connection):

@@ -41,7 +41,7 @@ class Linking:
     def name(self) -> str:
         return template_name(self.image.id, self.format)
 
-    def described(self, pool: str) -> Template:
+    def make_record(self, pool: str) -> Template:
         return new_record(
             self.name,
             self.image,
@@ -202,7 +202,7 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         return replace(wanted, link=link)
 
     def _inspect_wanted(self, wanted: Linking) -> None:
-        self._inspect(wanted.described(self._store.pool.name), wanted.image)
+        self._inspect(wanted.make_record(self._store.pool.name), wanted.image)
 
     def _inspect(self, template: Template, image: Image) -> None:
         """As strictly as what is downloaded, but only what must be seen is read (B46). It proves
@@ -218,7 +218,7 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         refuse_larger_disk(image, finding.virtual_size)
 
     def _record(self, wanted: Linking) -> None:
-        self._store.put(wanted.described(self._store.pool.name))
+        self._store.put(wanted.make_record(self._store.pool.name))
 
     def _revive(self, name: str, *, insist: bool = False) -> None:
         """One whose target does not answer now stays as it is."""
@@ -262,7 +262,7 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
 
     def _cleanup_strays(self, name: str) -> None:
         """Release what an interrupted attempt holds, except what the template's record names."""
-        for location, held in self._noted(name):
+        for location, held in self._read_location(name):
             template = self._store.find(name)
             link = template.link if template else None
             if link and (link.location, link.attachment) == (location, held):
@@ -274,7 +274,7 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         note = f"{location}\n{held}"
         self._store.write(self._store.workspace(name) / "location", note.encode())
 
-    def _noted(self, name: str) -> Iterator[tuple[str, str]]:
+    def _read_location(self, name: str) -> Iterator[tuple[str, str]]:
         path = self._store.incoming(name) / "location"
         if path.exists():
             location, _, held = path.read_text().partition("\n")

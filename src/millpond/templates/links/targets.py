@@ -15,7 +15,7 @@ from millpond.model.names import UUID, ImageId, held_name
 from millpond.model.template import Link
 from millpond.system import rbd
 from millpond.templates.links.cinder import Cinder, CinderVolume, Held
-from millpond.templates.links.connections import Ways, connected, is_for_the_host
+from millpond.templates.links.connections import Ways, connect_link, is_for_the_host
 from millpond.templates.links.host_volumes import HostVolumes
 
 _READY = ("available", "in-use")
@@ -176,13 +176,13 @@ class _VolumeTarget:
         return replace(link, file=self.volumes.enter(template, link.file)) if link.file else link
 
     def connect(self, template: str, link: Link) -> Link:
-        made = connected(link, self.cinder.connection(link.attachment), self._ways(template))
+        made = connect_link(link, self.cinder.connection(link.attachment), self._ways(template))
         if made.rbd and not rbd.exists(made.rbd):
             raise NotLinkable("its volume is not in the Ceph cluster that this host knows")
         return made
 
     def unlink(self, template: str, noted: str = "", but: str = "") -> None:
-        """A device stays connected as long as this host has it for somebody else."""
+        """A device stays connect_link as long as this host has it for somebody else."""
         ours = self._ours(template)
         alone = self._held_here() <= ours
         if not but:
