@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from millpond.records.journal import Moment
+from millpond.records.journal import StepMoment
 from tests.ceph.conftest import rbd_options
 from tests.support.killer import killed
 from tests.support.ticking import wait_for_ticks
 from tests.support.verbs import steps_of
 
-MOMENTS = [(step, moment) for step in steps_of("snapshot") for moment in Moment]
-ORDINARY = [("freeze", Moment.END), ("extract", Moment.BEGIN)]
+MOMENTS = [(step, moment) for step in steps_of("snapshot") for moment in StepMoment]
+ORDINARY = [("freeze", StepMoment.END), ("extract", StepMoment.BEGIN)]
 """The others run with make test-full."""
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
-from millpond.disks.backend import DiskRequest, FreezesItself, ImageBackend, ImageFile
+from millpond.disks.backend import DiskRequest, ImageBackend, ImageFile, SupportsSnapshots
 from millpond.errors import DiskTooSmall, MillpondError, Unsupported
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
@@ -20,7 +20,7 @@ from millpond.model.names import ServerId
 from millpond.model.server import Content, Disk, Flavor, TemplateRef
 from millpond.model.sizes import MiB
 from millpond.model.template import Template
-from millpond.records.journal import Moment
+from millpond.records.journal import StepMoment
 from millpond.servers import create, delete, grow, power
 from millpond.servers.create import ServerRequest
 from tests.support.guests import MicroGuest
@@ -63,10 +63,10 @@ class Bench:
         """What a guest would read."""
         path = self.millpond.directory / "extracted"
         path.unlink(missing_ok=True)
-        if isinstance(self.backend, FreezesItself):
+        if isinstance(self.backend, SupportsSnapshots):
             self.backend.freeze(disk)
         self.backend.extract(disk, ImageFile(path=path, format=DiskFormat.RAW))
-        if isinstance(self.backend, FreezesItself):
+        if isinstance(self.backend, SupportsSnapshots):
             self.backend.thaw(disk)
         return path.read_bytes()
 
@@ -124,9 +124,9 @@ class BackendContract:
     def test_a_disk_grows_and_keeps_its_content(self, bench):
         disk = bench.made(8 * MiB)
         before = bench.content(disk)
-        growth = bench.backend.growth(disk)
-        growth.begin(16 * MiB)
-        assert growth.finish(16 * MiB) == 16 * MiB
+        strategy = bench.backend.grow_strategy(disk)
+        strategy.begin(16 * MiB)
+        assert strategy.finish(16 * MiB) == 16 * MiB
         assert bench.content(replace(disk, size=16 * MiB)) == padded(before, 16 * MiB)
         assert len(bench.volumes()) == 1
 
@@ -220,7 +220,7 @@ class BackendContract:
     @pytest.mark.parametrize("step", ["disks", "domain", "start"])
     def test_a_failure_at_any_step_leaves_nothing(self, bench, connection, step):
         def fail(*where: object) -> None:
-            if where == ("create", step, Moment.END):
+            if where == ("create", step, StepMoment.END):
                 raise MillpondError
 
         host = Deployment.load([bench.millpond.config], fail).host()

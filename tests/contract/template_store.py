@@ -10,7 +10,7 @@ from millpond.model.names import ImageId
 from millpond.model.sizes import MiB
 from millpond.model.template import Prepared, Template
 from millpond.system import files
-from millpond.templates.store import Left, TemplateStore
+from millpond.templates.store import Leftover, TemplateStore
 
 CONTENT = b"a template" + bytes(300_000) + b"ends here"
 
@@ -52,7 +52,7 @@ class TemplateStoreContract:
     # Bytes
 
     def test_what_enters_is_there_to_the_byte(self, store, tmp_path):
-        store.enter(part(tmp_path), "a", Left.NOTHING, forget)
+        store.enter(part(tmp_path), "a", Leftover.NOTHING, forget)
         assert (store.has("a"), store.unknown()) == (True, ["a"])
         assert b"".join(store.read("a")) == CONTENT
         assert store.space("a") > 0
@@ -64,26 +64,26 @@ class TemplateStoreContract:
         store.remove("a")
 
     def test_what_is_there_already_stays(self, store, tmp_path):
-        store.enter(part(tmp_path), "a", Left.NOTHING, forget)
+        store.enter(part(tmp_path), "a", Leftover.NOTHING, forget)
         proofs = []
         with pytest.raises(VolumeExists):
-            store.enter(part(tmp_path, b"other"), "a", Left.NOTHING, proofs.append)
+            store.enter(part(tmp_path, b"other"), "a", Leftover.NOTHING, proofs.append)
         assert b"".join(store.read("a")) == CONTENT
-        assert store.left("a", proofs[-1]) is Left.NOTHING
+        assert store.find_leftover("a", proofs[-1]) is Leftover.NOTHING
 
     def test_what_has_entered_is_known_by_its_proof_alone(self, store, tmp_path):
         proofs = []
-        store.enter(part(tmp_path), "a", Left.NOTHING, proofs.append)
-        assert store.left("a", proofs[-1]) is Left.WHOLE
+        store.enter(part(tmp_path), "a", Leftover.NOTHING, proofs.append)
+        assert store.find_leftover("a", proofs[-1]) is Leftover.WHOLE
         assert store.proof("a") == proofs[-1]
-        assert store.left("b", proofs[-1]) is Left.NOTHING
+        assert store.find_leftover("b", proofs[-1]) is Leftover.NOTHING
         store.remove("a")
-        assert store.left("a", proofs[-1]) is Left.NOTHING
-        store.enter(part(tmp_path), "a", Left.NOTHING, forget)
-        assert store.left("a", proofs[-1]) is Left.NOTHING
+        assert store.find_leftover("a", proofs[-1]) is Leftover.NOTHING
+        store.enter(part(tmp_path), "a", Leftover.NOTHING, forget)
+        assert store.find_leftover("a", proofs[-1]) is Leftover.NOTHING
 
     def test_a_copy_is_kept_when_it_goes(self, store, tmp_path):
-        store.enter(part(tmp_path), "a", Left.NOTHING, forget)
+        store.enter(part(tmp_path), "a", Leftover.NOTHING, forget)
         kept = store.keep_aside("a")
         store.remove("a")
         assert not store.has("a")
@@ -93,19 +93,21 @@ class TemplateStoreContract:
         image = tmp_path / "image"
         image.write_bytes(CONTENT)
         files.link_or_copy(image, tmp_path / "taken")
-        store.enter(tmp_path / "taken", "a", Left.NOTHING, forget)
+        store.enter(tmp_path / "taken", "a", Leftover.NOTHING, forget)
         assert b"".join(store.read("a")) == CONTENT == image.read_bytes()
 
     def test_all_of_a_long_one_is_told(self, store, tmp_path):
         told = []
-        store.enter(part(tmp_path, bytes([7]) * 3 * MiB), "a", Left.NOTHING, forget, told.append)
+        store.enter(
+            part(tmp_path, bytes([7]) * 3 * MiB), "a", Leftover.NOTHING, forget, told.append
+        )
         assert sum(told) == (0 if store.local else 3 * MiB)
 
     # Records
 
     def test_what_was_written_is_read(self, store, tmp_path):
         for name in ("a", "b.qcow2"):
-            store.enter(part(tmp_path), name, Left.NOTHING, forget)
+            store.enter(part(tmp_path), name, Leftover.NOTHING, forget)
             store.put(template(name))
         assert store.find("a") == template("a")
         assert store.find("b.qcow2") == template("b.qcow2")
@@ -119,20 +121,20 @@ class TemplateStoreContract:
         store.forget("a")
 
     def test_the_last_word_counts(self, store, tmp_path):
-        store.enter(part(tmp_path), "a", Left.NOTHING, forget)
+        store.enter(part(tmp_path), "a", Leftover.NOTHING, forget)
         for image in ("a long name", "short"):
             store.put(template("a", image))
         assert store.find("a") == template("a", "short")
         assert list(store.all()) == [template("a", "short")]
 
     def test_what_was_removed_is_gone(self, store, tmp_path):
-        store.enter(part(tmp_path), "a", Left.NOTHING, forget)
+        store.enter(part(tmp_path), "a", Leftover.NOTHING, forget)
         store.put(template("a"))
         store.forget("a")
         assert (store.find("a"), store.has_record("a"), list(store.all())) == (None, False, [])
 
     def test_a_damaged_one_is_there_and_is_no_template(self, store, tmp_path):
-        store.enter(part(tmp_path), "a", Left.NOTHING, forget)
+        store.enter(part(tmp_path), "a", Leftover.NOTHING, forget)
         store.put(template("a"))
         self.damage("a")
         assert (store.has_record("a"), store.unknown()) == (True, [])
@@ -143,6 +145,6 @@ class TemplateStoreContract:
         self, store, tmp_path, content
     ):
         if content:
-            store.enter(part(tmp_path, content), "a", Left.NOTHING, forget)
+            store.enter(part(tmp_path, content), "a", Leftover.NOTHING, forget)
         store.put(template("a"))
         assert (store.has_record("a"), store.find("a")) == (True, None)

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from millpond.errors import CacheOfAnother, NeedsHostFiles
+from millpond.errors import CacheOwnedByAnother, NeedsHostFiles
 from millpond.libvirt.memory_pool import MemoryPool
 from millpond.model.formats import DiskFormat
 from millpond.model.volume import VolumeSpec
 from millpond.templates.remote import RemoteTemplates, claim
-from millpond.templates.store import Left, LocalTemplates
+from millpond.templates.store import Leftover, LocalTemplates
 from tests.contract.template_store import TemplateStoreContract, forget, part, template
 
 
@@ -40,15 +40,15 @@ class TestRemoteTemplates(TemplateStoreContract):
         self.records.upload(f"{name}.json", b"?")
 
     def test_one_that_disks_may_stand_on_is_not_replaced(self, store, tmp_path):
-        store.enter(part(tmp_path), "a", Left.NOTHING, forget)
+        store.enter(part(tmp_path), "a", Leftover.NOTHING, forget)
         with pytest.raises(NeedsHostFiles, match="replacing template a is not possible"):
-            store.enter(part(tmp_path, b"other"), "a", Left.WHOLE, forget)
+            store.enter(part(tmp_path, b"other"), "a", Leftover.WHOLE, forget)
         assert b"".join(store.read("a")).startswith(b"a template")
 
     @pytest.mark.parametrize("done", range(7))
     def test_cut_off_anywhere_it_holds_the_one_or_the_other(self, store, tmp_path, done):
         """delete, create, upload of the next; the same of the record; delete the next."""
-        store.enter(part(tmp_path), "a", Left.NOTHING, forget)
+        store.enter(part(tmp_path), "a", Leftover.NOTHING, forget)
         store.put(template("a", "old"))
         self.records.left = done
         with pytest.raises(ConnectionError):
@@ -63,7 +63,7 @@ class TestRemoteTemplates(TemplateStoreContract):
 
     @pytest.mark.parametrize("done", range(7))
     def test_cut_off_at_first_it_holds_nothing_or_all(self, store, tmp_path, done):
-        store.enter(part(tmp_path), "a", Left.NOTHING, forget)
+        store.enter(part(tmp_path), "a", Leftover.NOTHING, forget)
         self.records.left = done
         with pytest.raises(ConnectionError):
             store.put(template("a"))
@@ -110,7 +110,9 @@ def test_a_cache_is_of_one_host_and_one_state_directory(tmp_path):
         claim(pool, "me", "far")
     assert pool.names() == ["me.far.mark"]
     for owner, host in (("you", "far"), ("me", "near")):
-        with pytest.raises(CacheOfAnother, match=r"another host or state directory \(me\.far\)"):
+        with pytest.raises(
+            CacheOwnedByAnother, match=r"another host or state directory \(me\.far\)"
+        ):
             claim(pool, owner, host)
     store = RemoteTemplates(MemoryPool("base"), pool, tmp_path / "sidecar")
     assert list(store.all()) == []
@@ -143,7 +145,7 @@ def test_of_those_who_claim_it_at_once_one_has_it(count):
     def claimed(owner):
         try:
             claim(pool, owner, "far")
-        except CacheOfAnother:
+        except CacheOwnedByAnother:
             return False
         return True
 
@@ -164,7 +166,7 @@ def test_who_made_its_mark_first_keeps_it_whatever_its_name():
             return super().create(spec)
 
     pool = Late("records")
-    with pytest.raises(CacheOfAnother, match=r"you\.far"):
+    with pytest.raises(CacheOwnedByAnother, match=r"you\.far"):
         claim(pool, "me", "far", patience=0.1)
     assert pool.names() == ["you.far.mark"]
 
@@ -174,5 +176,5 @@ def test_two_marks_of_before_refuse_both():
     for name in ("me.far.mark", "you.far.mark"):
         pool.create(VolumeSpec(name=name, format=DiskFormat.RAW, capacity=0))
     for owner in ("me", "you"):
-        with pytest.raises(CacheOfAnother):
+        with pytest.raises(CacheOwnedByAnother):
             claim(pool, owner, "far")

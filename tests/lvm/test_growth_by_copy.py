@@ -6,7 +6,7 @@ from millpond.errors import NoSpace, StateNotWritable, Unsupported
 from millpond.images.intake import Intake
 from millpond.model.server import Flavor
 from millpond.model.sizes import MiB
-from millpond.records.journal import Moment
+from millpond.records.journal import StepMoment
 from millpond.servers import create, delete, recover
 from millpond.servers.create import ServerRequest
 from millpond.servers.grow import grow as grow_disk
@@ -18,7 +18,7 @@ from tests.support.unwritable import unwritable
 
 SECRET = b"SECRET!!"
 
-TELLING = [("copy", Moment.END), ("extend", Moment.BEGIN), ("extend", Moment.END)]
+TELLING = [("copy", StepMoment.END), ("extend", StepMoment.BEGIN), ("extend", StepMoment.END)]
 """At the others the disk is as it was, or as it will be."""
 
 
@@ -92,7 +92,7 @@ def test_killed_while_a_disk_grows_by_copy(made, volume_group, step, moment, fil
 def test_the_disk_is_gone_and_only_its_copy_is_there(made, volume_group, connection):
     """The worst moment: libvirt has deleted the one and not begun the other."""
     before = content(made, volume_group)
-    killed(made, "grow", "extend", Moment.BEGIN, "grow", "web", 8 * MiB, "without-files")
+    killed(made, "grow", "extend", StepMoment.BEGIN, "grow", "web", 8 * MiB, "without-files")
     pool = connection.storagePoolLookupByName("nova-disks-pool-lvm")
     volume = made.server("web").disks[0].volume
     pool.storageVolLookupByName(volume).delete()
@@ -109,7 +109,7 @@ def test_the_disk_is_gone_and_only_its_copy_is_there(made, volume_group, connect
 
 
 def test_killed_while_a_disk_grows_and_deleted_without_mending(made, volume_group):
-    killed(made, "grow", "extend", Moment.BEGIN, "grow", "web", 8 * MiB, "without-files")
+    killed(made, "grow", "extend", StepMoment.BEGIN, "grow", "web", 8 * MiB, "without-files")
     host = made.host()
     delete.delete(host, host.shared.server("web"))
     assert volume_group.volumes() == {}

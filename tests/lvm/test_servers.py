@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from millpond.model.sizes import MiB
-from millpond.records.journal import Moment
+from millpond.records.journal import StepMoment
 from tests.lvm.volume_group import EXTENT
 from tests.support.killer import killed
 from tests.support.millpond import converted
@@ -141,7 +141,7 @@ def test_what_a_guest_wrote_before_its_interrupted_growth_was_resumed_is_kept(
     """Somebody may start the domain without us, and it shows the larger disk."""
     made = create(mapped, "a", "raw", "--no-start")
     volume = f"{made['id']}_disk"
-    killed(mapped, "grow", "extend", Moment.END, "grow", "a", 4 * EXTENT)
+    killed(mapped, "grow", "extend", StepMoment.END, "grow", "a", 4 * EXTENT)
     assert volume_group.volumes() == {volume: 4 * EXTENT}
     with open(volume_group.path(volume), "r+b") as device:
         device.seek(2 * EXTENT)
@@ -191,7 +191,7 @@ def test_a_snapshot_while_the_server_runs(mapped, volume_group, connection):
         assert list(volume_group.volumes()) == [f"{made['id']}_disk"]
         mapped.wait_for_console(made["id"], "TICK 0004", SECONDS)
 
-    take(mapped, at("extract", Moment.BEGIN, go_on))
+    take(mapped, at("extract", StepMoment.BEGIN, go_on))
     assert chains(domain) == before
     assert list(mapped.disks.iterdir()) == []
     domain.destroy()
@@ -210,7 +210,7 @@ def test_a_guest_on_lvm_that_goes_off_during_a_snapshot_loses_nothing(
         mapped.wait_for_console(made["id"], "TICK 0004", SECONDS)
         connection.lookupByName("web").destroy()
 
-    take(mapped, at("extract", Moment.BEGIN, go_off))
+    take(mapped, at("extract", StepMoment.BEGIN, go_off))
     assert list(mapped.disks.iterdir()) == []
     assert tick_on_disk(mapped, "web") >= last_tick(mapped, made["id"])
     mapped.ok("server", "start", "web")

@@ -14,7 +14,7 @@ from millpond.hosts.cache import list_templates
 from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake
 from millpond.model.formats import DiskFormat
-from millpond.records.journal import Moment
+from millpond.records.journal import StepMoment
 from millpond.servers import delete
 from millpond.templates.cache_manager import ImageCacheManager, UsageLeases
 from millpond.templates.publication import Publication
@@ -273,7 +273,7 @@ REMOVAL = Publication(None, None, None).removal()
     [
         pytest.param(step, moment, marks=() if step == "file" else pytest.mark.full)
         for step in REMOVAL.step_names
-        for moment in Moment
+        for moment in StepMoment
     ],
 )
 def test_killed_while_it_removes(millpond, image, template, step, moment):
@@ -333,7 +333,7 @@ def test_a_wrong_template_is_replaced_beneath_the_servers_that_are_named(
 @pytest.mark.parametrize("step", ["receive", "publish"])
 def test_a_wrong_template_stays_beneath_servers_if_it_cannot_be_replaced(millpond, image, step):
     def fail(*where):
-        if where == ("prepare", step, Moment.END):
+        if where == ("prepare", step, StepMoment.END):
             raise MillpondError
 
     create(millpond, "web")

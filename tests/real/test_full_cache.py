@@ -12,7 +12,7 @@ from millpond.images.catalogue import Catalogue
 from millpond.images.intake import Intake
 from millpond.model.formats import DiskFormat
 from millpond.model.names import template_name
-from millpond.records.journal import Moment
+from millpond.records.journal import StepMoment
 from millpond.templates.cache_manager import ImageCacheManager, UsageLeases, Uses
 from millpond.templates.store import LocalTemplates
 from millpond.templates.verdicts import Rules
@@ -49,8 +49,8 @@ def fill(place: Path) -> Path:
 @pytest.mark.parametrize(
     ("verb", "step", "moment"),
     [
-        ("prepare", "publish", Moment.END),
-        ("prepare", "record", Moment.BEGIN),
+        ("prepare", "publish", StepMoment.END),
+        ("prepare", "record", StepMoment.BEGIN),
     ],
 )
 def test_a_template_that_was_finished_is_not_disowned(
@@ -75,7 +75,7 @@ def test_a_template_that_was_finished_is_not_disowned(
 
 
 def test_a_removal_that_was_begun_is_finished(place, store, image, tmp_path):
-    killed_at("remove", "file", Moment.BEGIN, store, image, tmp_path)
+    killed_at("remove", "file", StepMoment.BEGIN, store, image, tmp_path)
     fill(place)
     handler(store, tmp_path).init()
     assert (os.listdir(store.cache), store.unfinished()) == ([], [])

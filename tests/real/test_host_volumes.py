@@ -12,7 +12,7 @@ from lxml import etree
 from millpond.disks.backend import ImageFile
 from millpond.model.formats import DiskFormat
 from millpond.model.names import template_name
-from millpond.records.journal import Moment
+from millpond.records.journal import StepMoment
 from tests.support.cinder_pages import VOLUME
 from tests.support.glance_pages import ID
 from tests.support.image_files import MiB
@@ -275,9 +275,9 @@ def test_a_file_under_its_name_is_left_alone(host, device):
 
 def moments(*steps, usual):
     return [
-        pytest.param(step, moment, marks=() if (step, moment) == (usual, Moment.END) else FULL)
+        pytest.param(step, moment, marks=() if (step, moment) == (usual, StepMoment.END) else FULL)
         for step in steps
-        for moment in Moment
+        for moment in StepMoment
     ]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from millpond.records.journal import Moment
+from millpond.records.journal import StepMoment
 from tests.real.test_kill import moments
 from tests.support.killer import killed
 
@@ -38,7 +38,7 @@ def web(grove, micro_guest):
 
 @pytest.mark.parametrize(("verb", "step", "moment"), CASES)
 def test_what_servers_take_is_right_after_mending(
-    web, verb: str, step: str, moment: Moment
+    web, verb: str, step: str, moment: StepMoment
 ) -> None:
     killed(web, verb, step, moment, *VERBS[verb])
     web.run("doctor", "--mend")

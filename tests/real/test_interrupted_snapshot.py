@@ -5,7 +5,7 @@ import pytest
 from lxml import etree
 
 from millpond.errors import StateNotWritable
-from millpond.records.journal import Moment
+from millpond.records.journal import StepMoment
 from millpond.servers import delete
 from tests.support.killer import killed
 from tests.support.millpond import converted
@@ -59,7 +59,7 @@ class Left:
 
 @pytest.fixture
 def left(millpond, micro_guest, workdir, connection):
-    def leave(kind="qcow2", step="extract", moment=Moment.END):
+    def leave(kind="qcow2", step="extract", moment=StepMoment.END):
         millpond.configure("images_type_mapping = qcow2:qcow2, raw:raw")
         path = converted(micro_guest, "qcow2", workdir) if kind == "qcow2" else micro_guest.path
         millpond.ok("image", "add", path, "--name", "guest")
@@ -214,6 +214,6 @@ def test_deleting_it_removes_the_overlay(left):
 def test_killed_while_it_is_deleted(left):
     """The one who finishes knows of the overlay, too."""
     found = left()
-    killed(found.millpond, "delete", "domain", Moment.END, "delete", "web")
+    killed(found.millpond, "delete", "domain", StepMoment.END, "delete", "web")
     found.millpond.ok("doctor", "--mend")
     assert list(found.millpond.disks.iterdir()) == []

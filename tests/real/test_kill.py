@@ -13,7 +13,7 @@ from millpond.model.formats import DiskFormat
 from millpond.model.names import template_name
 from millpond.model.server import Flavor
 from millpond.model.sizes import MiB
-from millpond.records.journal import Moment
+from millpond.records.journal import StepMoment
 from millpond.servers import data_disks, delete, power
 from millpond.servers.across_hosts import statuses
 from millpond.servers.create import ServerRequest
@@ -31,7 +31,7 @@ from tests.support.verbs import steps_of
 
 def moments(verb):
     """Every step of a verb, just after it was written down and just after it was done."""
-    return [(step, moment) for step in steps_of(verb) for moment in Moment]
+    return [(step, moment) for step in steps_of(verb) for moment in StepMoment]
 
 
 def moments_here(verb):
@@ -42,7 +42,7 @@ def moments_here(verb):
 def moments_of_a_preparation():
     nothing = HandlerContext(store=_NoStore(), images=None, users=None)
     verb = DownloadingTemplateImagehandler(nothing).verb()
-    return [(step, moment) for step in verb.step_names for moment in Moment]
+    return [(step, moment) for step in verb.step_names for moment in StepMoment]
 
 
 class _NoStore:
@@ -94,7 +94,7 @@ def leftovers(millpond, connection):
 NOTHING = {"volumes": [], "domains": [], "directories": [], "incoming": []}
 
 
-RUNS = ("start", Moment.END)
+RUNS = ("start", StepMoment.END)
 """Nobody was told of the server, but somebody may use it."""
 UNDONE = [each for each in moments_here("create") if each != RUNS]
 
@@ -125,7 +125,7 @@ def test_killed_in_create(millpond, vmdk, connection, step, moment):
 @pytest.mark.parametrize(
     ("step", "moment"),
     [
-        pytest.param(*each, marks=() if each == ("disks", Moment.END) else pytest.mark.full)
+        pytest.param(*each, marks=() if each == ("disks", StepMoment.END) else pytest.mark.full)
         for each in UNDONE
     ],
 )
@@ -188,7 +188,7 @@ def test_killed_in_the_preparation_of_a_template(
     killed(millpond, "prepare", step, moment, "create", "victim", vmdk)
     assert listed(millpond) == {"victim": "interrupted (create: template)"}
     recorded = list(LocalTemplates(millpond.host().pools.base).all())
-    assert len(recorded) == (1 if (step, moment) == ("record", Moment.END) else 0)
+    assert len(recorded) == (1 if (step, moment) == ("record", StepMoment.END) else 0)
     made = create(millpond, "after", vmdk)
     assert micro_guest.marker in millpond.wait_for_console(made.id, "READY")
     millpond.ok("doctor", "--mend")
@@ -203,7 +203,7 @@ def test_doctor_alone_clears_a_preparation_away(millpond, vmdk, connection, step
     millpond.ok("doctor", "--mend")
     assert listed(millpond) == {}
     assert leftovers(millpond, connection) == NOTHING
-    published = step in ("refresh", "record") or (step, moment) == ("publish", Moment.END)
+    published = step in ("refresh", "record") or (step, moment) == ("publish", StepMoment.END)
     assert len(os.listdir(millpond.bases)) == (1 if published else 0)
     assert len(list(list_templates(millpond.host()))) == (1 if published else 0)
 
@@ -249,7 +249,7 @@ def test_a_disk_that_came_stays_when_its_recovery_fails(millpond, vmdk, connecti
     """The guest has it, and may have written to it for days."""
     made = create(millpond, "victim", vmdk)
     millpond.wait_for_console(made.id, "READY")
-    killed(millpond, "disk add", "attach", Moment.END, "add", "victim", 4 * MiB)
+    killed(millpond, "disk add", "attach", StepMoment.END, "add", "victim", 4 * MiB)
     server = millpond.server("victim")
     with (millpond.disks / server.disks[1].volume).open("r+b") as file:
         file.seek(2 * MiB)
@@ -300,7 +300,7 @@ def test_libvirtd_dies_in_the_middle_of_a_create(millpond, vmdk, libvirtd, conne
     create(millpond, "before", vmdk)
 
     def watch(verb, step, moment):
-        if (verb, step, moment) == ("create", "domain", Moment.BEGIN):
+        if (verb, step, moment) == ("create", "domain", StepMoment.BEGIN):
             libvirtd.kill()
 
     host = Deployment.load([millpond.config], watch).host()
@@ -318,7 +318,7 @@ def test_libvirtd_dies_in_the_middle_of_a_create(millpond, vmdk, libvirtd, conne
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("moment", list(Moment))
+@pytest.mark.parametrize("moment", list(StepMoment))
 @pytest.mark.parametrize("step", ["format", "publish", "refresh", "record"])
 def test_killed_in_the_preparation_of_a_swap_template(millpond, vmdk, connection, step, moment):
     create(millpond, "before", vmdk)  # so that the image's own template is there already
@@ -336,7 +336,7 @@ def test_killed_while_a_template_is_removed(millpond, vmdk, connection):
     create(millpond, "web", vmdk)
     host = millpond.host()
     delete.delete(host, host.shared.server("web"))
-    killed(millpond, "remove", "file", Moment.BEGIN, "prune")
+    killed(millpond, "remove", "file", StepMoment.BEGIN, "prune")
     assert list(list_templates(host)) == []
     assert len(os.listdir(millpond.bases)) == 1
     millpond.ok("doctor", "--mend")
@@ -348,7 +348,7 @@ def test_killed_while_a_template_is_removed(millpond, vmdk, connection):
 @pytest.mark.parametrize("step", ["receive", "publish", "record"])
 def test_a_base_that_nova_made_after_a_kill_stays(millpond, vmdk, step, tidy):
     """Its own driver on another host of a shared directory, say, or here before the upgrade."""
-    killed(millpond, "prepare", step, Moment.BEGIN, "create", "victim", vmdk)
+    killed(millpond, "prepare", step, StepMoment.BEGIN, "create", "victim", vmdk)
     image = millpond.host().images.get(vmdk)
     base = millpond.bases / template_name(image.id, DiskFormat.RAW)
     made = base.with_name("made-by-nova")

@@ -12,7 +12,7 @@ from lxml import etree
 
 from millpond.errors import ConnectionLost, HostUnreachable, NotWrittenBack
 from millpond.model.sizes import MiB
-from millpond.records.journal import Moment
+from millpond.records.journal import StepMoment
 from tests.support.millpond import COMMAND, converted
 from tests.support.snapshots import at, take
 from tests.support.ticking import chains, disks, last_tick, tick_in, tick_on_disk, wait_for_ticks
@@ -92,7 +92,7 @@ def test_what_is_written_meanwhile_is_in_the_disk_and_not_in_the_image(
         ticks.append(last_tick(millpond, guest))
         wait_for_ticks(millpond, guest)
 
-    take(millpond, at("extract", Moment.BEGIN, go_on))
+    take(millpond, at("extract", StepMoment.BEGIN, go_on))
     millpond.ok("image", "save", "snap", workdir / "snap.qcow2")
     assert tick_in(workdir / "snap.qcow2") <= ticks[0] + 1
     wait_for_ticks(millpond, guest)
@@ -175,7 +175,7 @@ def test_others_are_told_that_it_is_under_way(millpond, overlaid):
         said.append(millpond.fails("server", "delete", "web"))
         said.append(millpond.run("doctor").stdout)
 
-    take(millpond, at("extract", Moment.BEGIN, ask))
+    take(millpond, at("extract", StepMoment.BEGIN, ask))
     *refusals, findings = said
     for code, message in refusals:
         assert code == 4
@@ -202,7 +202,7 @@ def test_a_guest_that_goes_off_meanwhile_loses_nothing(millpond, guest, connecti
         getattr(domain, how)()
         wait_for(lambda: not domain.isActive(), 60)
 
-    take(millpond, at(step, Moment.BEGIN, go_off))
+    take(millpond, at(step, StepMoment.BEGIN, go_off))
     assert millpond.json("server", "show", "web")["state"] == "stopped"
     assert disks(domain) == before
     assert len(volumes(millpond)) == 1
@@ -218,7 +218,7 @@ def test_libvirtd_is_restarted_meanwhile(millpond, overlaid, libvirtd, connectio
         libvirtd.restart()
         wait_for_ticks(millpond, overlaid)
 
-    take(millpond, at("extract", Moment.BEGIN, restart))
+    take(millpond, at("extract", StepMoment.BEGIN, restart))
     with libvirtd.connect() as again:
         assert chains(again.lookupByName("web")) == before
     assert images(millpond) == ["guest", "snap"]
@@ -229,7 +229,7 @@ def test_libvirtd_is_gone_meanwhile(millpond, overlaid, libvirtd, connection):
     """What cannot be undone stays written down, and nothing is removed."""
     before = chains(connection.lookupByName("web"))
     with pytest.raises((ConnectionLost, HostUnreachable)):
-        take(millpond, at("extract", Moment.BEGIN, libvirtd.kill))
+        take(millpond, at("extract", StepMoment.BEGIN, libvirtd.kill))
     wait_for_ticks(millpond, overlaid)
     libvirtd.start()
     code, message = millpond.fails("server", "reboot", "web", "--hard")
@@ -264,7 +264,7 @@ def test_an_interrupted_snapshot_is_undone(millpond, overlaid, connection, step)
     domain = connection.lookupByName("web")
     before = chains(domain)
     with pytest.raises(_Interruption):
-        take(millpond, at(step, Moment.END, interrupt))
+        take(millpond, at(step, StepMoment.END, interrupt))
     assert chains(domain) == before
     assert millpond.server("web").operation is None
     assert len(volumes(millpond)) == 1
@@ -313,8 +313,8 @@ def test_a_guest_that_fills_the_overlays_pool_waits_and_goes_on(
         wait_for(lambda: domain.state()[0] == libvirt.VIR_DOMAIN_PAUSED, 60)
 
     def watch(*where):
-        at("freeze", Moment.BEGIN, lambda: fill_up(small))(*where)
-        at("extract", Moment.BEGIN, wait_until_it_is_stuck)(*where)
+        at("freeze", StepMoment.BEGIN, lambda: fill_up(small))(*where)
+        at("extract", StepMoment.BEGIN, wait_until_it_is_stuck)(*where)
 
     take(millpond, watch)
     assert chains(domain) == before
@@ -349,7 +349,7 @@ def test_a_disk_that_cannot_take_what_was_written_loses_nothing(
         fill_up(small)
 
     with pytest.raises(NotWrittenBack):
-        take(millpond, at("thaw", Moment.BEGIN, fill))
+        take(millpond, at("thaw", StepMoment.BEGIN, fill))
     wait_for_ticks(millpond, guest)
     assert millpond.run("doctor", "--mend").returncode == 1
     assert volumes(millpond) == [f"{guest}_disk.snapshot"]

@@ -10,7 +10,7 @@ from lxml import etree
 from millpond.errors import NeedsHostFiles
 from millpond.model.server import Flavor
 from millpond.model.sizes import GiB, MiB
-from millpond.records.journal import Moment
+from millpond.records.journal import StepMoment
 from millpond.servers import grow
 from millpond.servers.create import ServerRequest
 from millpond.servers.create import create as create_server
@@ -226,16 +226,16 @@ def test_killed_while_a_disk_grows(ploop, connection, workdir, step, moment):
 
 
 COPIED_AFTER = [
-    *(("claim", each) for each in (Moment.BEGIN, Moment.END)),
-    *(("copy", each) for each in (Moment.BEGIN, Moment.END)),
-    ("extend", Moment.BEGIN),
+    *(("claim", each) for each in (StepMoment.BEGIN, StepMoment.END)),
+    *(("copy", each) for each in (StepMoment.BEGIN, StepMoment.END)),
+    ("extend", StepMoment.BEGIN),
 ]
 """Later no copy of ours can be there: what was put there is a stranger's."""
 
 
 def test_killed_while_a_disk_grows_and_deleted_without_mending(ploop, connection):
     made = create(ploop, "--no-start")
-    killed(ploop, "grow", "extend", Moment.BEGIN, "grow", "web", 8 * MiB)
+    killed(ploop, "grow", "extend", StepMoment.BEGIN, "grow", "web", 8 * MiB)
     path_of(ploop, made).with_name(f"{path_of(ploop, made).name}.grown").write_bytes(b"half")
     refresh(connection)
     ploop.ok("server", "delete", "web")

@@ -15,7 +15,7 @@ from millpond.model.formats import Backend, DiskFormat
 from millpond.model.server import Flavor
 from millpond.model.sizes import MiB
 from millpond.model.volume import VolumeSpec
-from millpond.records.journal import Moment
+from millpond.records.journal import StepMoment
 from millpond.servers.create import ServerRequest
 from millpond.servers.create import create as create_server
 from millpond.system.libvirtd import Libvirtd
@@ -233,7 +233,7 @@ def test_what_a_guest_wrote_that_went_off_meanwhile_is_not_lost(far, qcow2):
     """libvirt merges only disks of a domain that runs: it is woken for that, and does nothing."""
     made = create(far, "web", qcow2)
     far.wait_for_console(made.id, "TICK 0001")
-    killed(far, "snapshot", "extract", Moment.BEGIN, "snapshot", "web", "snap")
+    killed(far, "snapshot", "extract", StepMoment.BEGIN, "snapshot", "web", "snap")
     wait_for_ticks(far, made.id)
     with far.host.connect() as connection:
         connection.lookupByName("web").destroy()
@@ -354,7 +354,7 @@ def some(every, ordinary):
 
 @pytest.mark.parametrize(
     ("step", "moment"),
-    some(moments("create"), [("start", Moment.END)]),
+    some(moments("create"), [("start", StepMoment.END)]),
 )
 def test_killed_in_create(far, vmdk, step, moment):
     killed(far, "create", step, moment, "create", "victim", vmdk)
@@ -368,14 +368,14 @@ def test_killed_in_create(far, vmdk, step, moment):
         create(far, "victim", vmdk)
 
 
-PREPARATION_ENDS = [("publish", Moment.END), ("record", Moment.BEGIN)]
+PREPARATION_ENDS = [("publish", StepMoment.END), ("record", StepMoment.BEGIN)]
 
 
 @pytest.mark.parametrize(("step", "moment"), some(moments_of_a_preparation(), PREPARATION_ENDS))
 def test_killed_in_the_preparation_of_a_template(far, vmdk, micro_guest, step, moment):
     killed(far, "prepare", step, moment, "create", "victim", vmdk)
     recorded = list(far.host().template_store.all())
-    assert len(recorded) == (1 if (step, moment) == ("record", Moment.END) else 0)
+    assert len(recorded) == (1 if (step, moment) == ("record", StepMoment.END) else 0)
     made = create(far, "after", vmdk)
     assert micro_guest.marker in far.wait_for_console(made.id, "READY")
     far.ok("doctor", "--mend")
@@ -390,12 +390,14 @@ def test_doctor_alone_clears_a_preparation_away(far, vmdk, step, moment):
     killed(far, "prepare", step, moment, "create", "victim", vmdk)
     far.ok("doctor", "--mend")
     assert nothing_is_left(far)
-    published = step in ("refresh", "record") or (step, moment) == ("publish", Moment.END)
+    published = step in ("refresh", "record") or (step, moment) == ("publish", StepMoment.END)
     assert len(far.files(far.bases)) == (1 if published else 0)
     assert len(far.files(far.bases.with_name("_base.millpond"))) == (1 if published else 0)
 
 
-@pytest.mark.parametrize(("step", "moment"), some(moments("snapshot"), [("extract", Moment.END)]))
+@pytest.mark.parametrize(
+    ("step", "moment"), some(moments("snapshot"), [("extract", StepMoment.END)])
+)
 @pytest.mark.parametrize(
     "running", [pytest.param(True, marks=pytest.mark.full), False], ids=["running", "off"]
 )

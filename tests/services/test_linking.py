@@ -18,7 +18,7 @@ from openstack.exceptions import ConflictException
 from millpond.disks.backend import ImageFile
 from millpond.model.formats import DiskFormat
 from millpond.model.template import Link
-from millpond.records.journal import Moment
+from millpond.records.journal import StepMoment
 from millpond.templates.links.connections import Ways, connect_link
 from millpond.templates.links.linking import Linking
 from tests.ceph.conftest import make_secret, rbd_options
@@ -189,12 +189,12 @@ def test_a_large_image_is_not_copied_and_outlives_a_killed_process(
     image = cloud.upload(guest(2 * GiB), "large", "raw", stores.VOLUMES)
     volume = volume_of(image)
     before = where.bytes_written()
-    killed(cloud.millpond, "link", "record", Moment.END, "create", "lost", "large")
+    killed(cloud.millpond, "link", "record", StepMoment.END, "create", "lost", "large")
     cloud.millpond.run("doctor", "--mend")
     first = cloud.create("first", "large")
     cloud.millpond.wait_for_console(first["id"], "READY")
     assert where.bytes_written() - before < image.size / 100
-    killed(cloud.millpond, "create", "disks", Moment.END, "create", "lost", "large")
+    killed(cloud.millpond, "create", "disks", StepMoment.END, "create", "lost", "large")
     assert cloud.millpond.json("server", "show", "first")["state"] == "running"
     cloud.millpond.ok("server", "reboot", "first", "--hard")
     cloud.millpond.wait_for_console(first["id"], "BOOTS 0002")
@@ -500,9 +500,9 @@ FULL = pytest.mark.full
 def moments(*steps: str, usual: str) -> list[Any]:
     """Each step's begin and end; the ordinary run has the end of one, or none."""
     return [
-        pytest.param(step, moment, marks=() if (step, moment) == (usual, Moment.END) else FULL)
+        pytest.param(step, moment, marks=() if (step, moment) == (usual, StepMoment.END) else FULL)
         for step in steps
-        for moment in Moment
+        for moment in StepMoment
     ]
 
 
@@ -510,7 +510,7 @@ def moments(*steps: str, usual: str) -> list[Any]:
     ("step", "moment"), moments("look", "attach", "inspect", "enter", "record", usual="attach")
 )
 def test_killed_while_it_links_it_holds_nothing_for_long(
-    cloud: Cloud, guest: Callable[[int], Path], step: str, moment: Moment
+    cloud: Cloud, guest: Callable[[int], Path], step: str, moment: StepMoment
 ) -> None:
     volume = volume_of(cloud.upload(guest(2 * MiB), "linked", "raw", stores.VOLUMES))
     killed(cloud.millpond, "link", step, moment, "create", "a", "linked")
@@ -525,7 +525,7 @@ def test_killed_while_it_links_it_holds_nothing_for_long(
 
 @pytest.mark.parametrize(("step", "moment"), moments("record", "detach", usual=""))
 def test_killed_while_it_lets_go_the_next_one_does(
-    cloud: Cloud, guest: Callable[[int], Path], step: str, moment: Moment
+    cloud: Cloud, guest: Callable[[int], Path], step: str, moment: StepMoment
 ) -> None:
     volume = volume_of(cloud.upload(guest(2 * MiB), "linked", "raw", stores.VOLUMES))
     cloud.millpond.ok("cache", "fetch", "linked")

@@ -18,7 +18,7 @@ from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake
 from millpond.model.server import Flavor
 from millpond.model.sizes import MiB
-from millpond.records.journal import Moment, Watch
+from millpond.records.journal import StepMoment, Watch
 from millpond.servers import across_hosts, data_disks, delete, power, snapshot
 from millpond.servers.create import ServerRequest
 from millpond.servers.grow import grow as grow_disk
@@ -26,14 +26,14 @@ from tests.support import forked
 from tests.support.millpond import Millpond, without_files
 
 
-def killed(millpond: Millpond, verb: str, step: str, moment: Moment, *action: object) -> None:
+def killed(millpond: Millpond, verb: str, step: str, moment: StepMoment, *action: object) -> None:
     """Do it in a process of its own, which dies there."""
     words = ["killer", millpond.config, verb, step, moment, *action]
     done = forked.run(main, [*map(str, words)], seconds=100)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
-def die_at(verb: str, step: str, moment: Moment) -> Watch:
+def die_at(verb: str, step: str, moment: StepMoment) -> Watch:
     def watch(*where: object) -> None:
         if where == (verb, step, moment):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -89,4 +89,4 @@ ACTIONS: dict[str, Callable[..., object]] = {
 
 def main() -> None:
     config, verb, step, moment, action, *rest = sys.argv[1:]
-    ACTIONS[action](Deployment.load([Path(config)], die_at(verb, step, Moment(moment))), *rest)
+    ACTIONS[action](Deployment.load([Path(config)], die_at(verb, step, StepMoment(moment))), *rest)

@@ -14,7 +14,7 @@ from typing import Any
 from millpond.disks.disks import Disks
 from millpond.disks.libvirt_storage import LibvirtStorage
 from millpond.disks.selection import ImagesType, Selection
-from millpond.errors import GuestHoldsOn, LibvirtFailed, NoSpace
+from millpond.errors import DetachTimeout, LibvirtFailed, NoSpace
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import MarkedDomain
 from millpond.libvirt.memory_pool import MemoryPool
@@ -277,7 +277,7 @@ class DomainDisks:
                     and each is self._world.domains.live
                     and each[id].disk(disk.target)
                 ):
-                    raise GuestHoldsOn(disk.target, 10)
+                    raise DetachTimeout(disk.target, 10)
                 detach(each, id, disk.target)
 
     def resize(self, id: str, target: str, size: int) -> None:

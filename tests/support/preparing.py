@@ -8,7 +8,7 @@ from millpond.libvirt.memory_pool import MemoryPool
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.volume import Volume
-from millpond.records.journal import Moment, Watch, unwatched
+from millpond.records.journal import StepMoment, Watch, unwatched
 from millpond.templates.downloading import DownloadingTemplateImagehandler
 from millpond.templates.handler import HandlerContext
 from millpond.templates.publication import Users
@@ -47,7 +47,7 @@ def handler(
 
 
 def killed_at(
-    verb: str, step: str, moment: Moment, store: TemplateStore, image: Image, tmp_path: Path
+    verb: str, step: str, moment: StepMoment, store: TemplateStore, image: Image, tmp_path: Path
 ) -> None:
     """In a process of its own, which fetches the image's template and removes it."""
 

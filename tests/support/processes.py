@@ -68,13 +68,13 @@ def end_processes(belongs: Belongs) -> None:
     """SIGTERM to every process that belongs, then SIGKILL to those that stay."""
     _signal_each(belongs, signal.SIGTERM)
     try:
-        wait_for(lambda: not list(belonging(belongs)), _PATIENCE)
+        wait_for(lambda: not list(find_pids(belongs)), _PATIENCE)
     except AssertionError:
         wait_for(lambda: not _signal_each(belongs, signal.SIGKILL), _PATIENCE)
 
 
 def _signal_each(belongs: Belongs, number: signal.Signals) -> list[int]:
-    return [pid for pid in belonging(belongs) if _signal(pid, belongs, number)]
+    return [pid for pid in find_pids(belongs) if _signal(pid, belongs, number)]
 
 
 def _signal(pid: int, belongs: Belongs, number: signal.Signals) -> bool:
@@ -95,7 +95,7 @@ def _signal(pid: int, belongs: Belongs, number: signal.Signals) -> bool:
     return True
 
 
-def belonging(belongs: Belongs) -> Iterator[int]:
+def find_pids(belongs: Belongs) -> Iterator[int]:
     """The id of every process that belongs."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and belongs(int(entry.name)):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake
 from millpond.model.image import Image
-from millpond.records.journal import Moment, Watch
+from millpond.records.journal import StepMoment, Watch
 from millpond.servers.snapshot import SnapshotRequest, snapshot
 from tests.support.millpond import Millpond
 
@@ -18,7 +18,7 @@ def take(millpond: Millpond, watch: Watch) -> Image:
     return snapshot(host, intake, host.shared.server("web"), request)
 
 
-def at(step: str, moment: Moment, act: Callable[[], object]) -> Watch:
+def at(step: str, moment: StepMoment, act: Callable[[], object]) -> Watch:
     """Do something else at this point of the snapshot."""
 
     def watch(*where: object) -> None:

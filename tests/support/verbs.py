@@ -7,14 +7,14 @@ from millpond.model.operation import (
     Details,
     DiskDetails,
     GrowDetails,
+    GrowMethod,
     NativeSnapshotDetails,
-    Way,
 )
 from millpond.servers.recover import VERBS
 
 DETAILS: dict[str, Details] = {
     "delete": DeleteDetails(),
-    "grow": GrowDetails(role="disk", size=1, way=Way.RESIZED),
+    "grow": GrowDetails(role="disk", size=1, method=GrowMethod.RESIZE),
     "disk add": DiskDetails(role="disk.data0"),
     "disk remove": DiskDetails(role="disk.data0"),
     "snapshot": NativeSnapshotDetails(),

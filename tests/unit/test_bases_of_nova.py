@@ -11,7 +11,7 @@ import pytest
 from millpond.images.intake import Intake
 from millpond.legacy.bases import NovaBases
 from millpond.model.formats import DiskFormat
-from millpond.records.journal import Moment
+from millpond.records.journal import StepMoment
 from millpond.templates.cache_manager import UsageLeases, Uses
 from millpond.templates.store import LocalTemplates, TemplateStore
 from millpond.templates.verdicts import Rules
@@ -95,7 +95,7 @@ def test_templates_of_ours_are_not_novas(
     if recorded:
         name = handler(store, tmp_path).fetch_image(image, DiskFormat.RAW).volume
     else:
-        killed_at("prepare", "record", Moment.BEGIN, store, image, tmp_path)
+        killed_at("prepare", "record", StepMoment.BEGIN, store, image, tmp_path)
         (name,) = store.unfinished()
     os.utime(store.cache / name, (0, 0))
     assert name not in prune(store)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.errors import GuestHoldsOn, LibvirtFailed, MillpondError, NoSpace, StateNotWritable
+from millpond.errors import DetachTimeout, LibvirtFailed, MillpondError, NoSpace, StateNotWritable
 from millpond.libvirt.pool import PoolType
 from millpond.model.server import Flavor, Server
 from millpond.model.sizes import MiB
@@ -264,7 +264,7 @@ def slow_removal(room: Path) -> tuple[World, Server, Scenario]:
     server = scenario.make(world)
     assert server
     world.domains.holds_on = True
-    with pytest.raises(GuestHoldsOn):
+    with pytest.raises(DetachTimeout):
         scenario.act(world, server)
     left = _left(world)
     assert left
@@ -285,7 +285,7 @@ def test_a_disk_that_a_guest_lets_go_late_is_removed(room, again):
 
 def test_a_guest_that_never_lets_a_disk_go_can_be_stopped(room):
     world, left, scenario = slow_removal(room)
-    with pytest.raises(GuestHoldsOn):
+    with pytest.raises(DetachTimeout):
         recover(world.host, left)
     power.stop(world.host, left, patience=0)
     scenario.act(world, left)

@@ -6,7 +6,7 @@ import pytest
 
 from millpond.errors import HostProblem, MillpondError, UnknownOperation
 from millpond.records import journal
-from millpond.records.journal import Moment, Step, nothing, recover, run
+from millpond.records.journal import Step, StepMoment, nothing, recover, run
 
 
 def Verb(name, steps, *, finished=lambda state: state, undone=nothing, resumes=False):  # noqa: N802
@@ -62,10 +62,10 @@ def test_all_steps_are_taken_in_order_and_each_is_written_down_before():
     assert run(verb, 0, notes, watch) == 2
     assert world.done == ["a", "b"]
     assert seen == [
-        ("a", Moment.BEGIN, 1, 0),
-        ("a", Moment.END, 1, 1),
-        ("b", Moment.BEGIN, 2, 1),
-        ("b", Moment.END, 2, 2),
+        ("a", StepMoment.BEGIN, 1, 0),
+        ("a", StepMoment.END, 1, 1),
+        ("b", StepMoment.BEGIN, 2, 1),
+        ("b", StepMoment.END, 2, 2),
     ]
     assert notes.closed == [2]
 

@@ -428,13 +428,14 @@ def test_a_damaged_record_does_not_keep_a_disk_from_being_deleted(nova, guest, s
 def test_a_ploop_disk_does_not_grow(nova, guest, storage):
     nova.ploop(guest)
     with pytest.raises(Unsupported, match="ploop"):
-        storage.growth(recorded(nova))  # asked before anything is begun, whether it runs or not
+        # Asked before anything is begun, whether it runs or not.
+        storage.grow_strategy(recorded(nova))
 
 
 @pytest.mark.parametrize("kind", ["flat", "overlay"])
 def test_others_grow_with_all_layers_stated(nova, guest, storage, kind):
     getattr(nova, kind)(guest)
-    assert storage.growth(recorded(nova)).finish(3 * MiB) == 3 * MiB
+    assert storage.grow_strategy(recorded(nova)).finish(3 * MiB) == 3 * MiB
     assert only_disk(nova).size == 3 * MiB
 
 

@@ -12,12 +12,12 @@ from millpond.model.operation import (
     DeleteDetails,
     DiskDetails,
     GrowDetails,
+    GrowMethod,
     NativeSnapshotDetails,
     NotRunningDetails,
     Operation,
     OtherDetails,
     OverlayDetails,
-    Way,
 )
 from millpond.records import codec
 from millpond.servers.recover import VERBS
@@ -139,7 +139,7 @@ WRITTEN = {
    "way": "resized"
   }
  }""",
-        GrowDetails(role="disk", size=8388608, way=Way.RESIZED),
+        GrowDetails(role="disk", size=8388608, method=GrowMethod.RESIZE),
     ),
     "grow by copy": (
         """{
@@ -152,7 +152,7 @@ WRITTEN = {
    "way": "remade"
   }
  }""",
-        GrowDetails(role="disk", size=8388608, way=Way.REMADE),
+        GrowDetails(role="disk", size=8388608, method=GrowMethod.COPY_VOLUME),
     ),
     "grow of a logical volume": (
         """{
@@ -165,7 +165,7 @@ WRITTEN = {
    "way": "extended"
   }
  }""",
-        GrowDetails(role="disk", size=8388608, way=Way.EXTENDED),
+        GrowDetails(role="disk", size=8388608, method=GrowMethod.LVEXTEND),
     ),
     "grow of a ploop disk": (
         """{
@@ -178,7 +178,7 @@ WRITTEN = {
    "way": "rewritten"
   }
  }""",
-        GrowDetails(role="disk", size=8388608, way=Way.REWRITTEN),
+        GrowDetails(role="disk", size=8388608, method=GrowMethod.REWRITE_FILE),
     ),
     "disk add": (
         """{
@@ -319,7 +319,7 @@ ONLY_READ = {
    "size": "8388608"
   }
  }""",
-        GrowDetails(role="disk", size=8388608, way=Way.RESIZED),
+        GrowDetails(role="disk", size=8388608, method=GrowMethod.RESIZE),
     ),
 }
 """Deleting wrote down all that the operation before it had to say, and not only the overlay."""

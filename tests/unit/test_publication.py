@@ -13,7 +13,7 @@ from millpond.model.image import Image
 from millpond.model.names import template_name
 from millpond.model.template import Prepared
 from millpond.model.volume import Volume, VolumeSpec
-from millpond.records.journal import Moment, unwatched
+from millpond.records.journal import StepMoment, unwatched
 from millpond.templates.publication import Publication
 from millpond.templates.remote import RemoteTemplates
 from millpond.templates.store import LocalTemplates, TemplateStore
@@ -23,8 +23,8 @@ from tests.support.preparing import DirectoryPool, handler, killed_at, unused
 PREPARATION = ["receive", "convert", "publish", "refresh", "record"]
 REMOVAL = ["record", "file", "refresh"]
 MOMENTS = [
-    *(("prepare", step, moment) for step in PREPARATION for moment in Moment),
-    *(("remove", step, moment) for step in REMOVAL for moment in Moment),
+    *(("prepare", step, moment) for step in PREPARATION for moment in StepMoment),
+    *(("remove", step, moment) for step in REMOVAL for moment in StepMoment),
 ]
 FOREIGN = b"somebody else's base"
 
@@ -98,7 +98,7 @@ def test_a_file_that_came_after_a_kill_stays(
     tmp_path: Path,
     verb: str,
     step: str,
-    moment: Moment,
+    moment: StepMoment,
 ) -> None:
     killed_at(verb, step, moment, store, image, tmp_path)
     has_record = store.has_record(path.name)
@@ -121,7 +121,7 @@ def test_a_later_fetch_leaves_it_alone_too(
     tmp_path: Path,
     verb: str,
     step: str,
-    moment: Moment,
+    moment: StepMoment,
 ) -> None:
     killed_at(verb, step, moment, store, image, tmp_path)
     if store.has_record(path.name):
@@ -141,7 +141,7 @@ def test_what_was_killed_is_finished_or_gone_and_can_be_fetched(
     tmp_path: Path,
     verb: str,
     step: str,
-    moment: Moment,
+    moment: StepMoment,
     tidied: bool,
 ) -> None:
     killed_at(verb, step, moment, store, image, tmp_path)
@@ -161,8 +161,8 @@ def test_what_was_killed_is_finished_or_gone_and_can_be_fetched(
 def test_a_file_that_came_meanwhile_is_not_taken_away(
     store: TemplateStore, image: Image, path: Path, tmp_path: Path
 ) -> None:
-    def watch(_verb: str, step: str, moment: Moment) -> None:
-        if (step, moment) == ("publish", Moment.BEGIN):
+    def watch(_verb: str, step: str, moment: StepMoment) -> None:
+        if (step, moment) == ("publish", StepMoment.BEGIN):
             put_foreign(path)
 
     with pytest.raises(VolumeExists):
@@ -175,8 +175,8 @@ def test_a_file_that_came_meanwhile_is_not_taken_away(
 def test_what_is_published_and_fails_goes_unless_it_is_used(
     store: TemplateStore, image: Image, path: Path, tmp_path: Path, users: tuple[str, ...]
 ) -> None:
-    def watch(_verb: str, step: str, moment: Moment) -> None:
-        if (step, moment) == ("refresh", Moment.END):
+    def watch(_verb: str, step: str, moment: StepMoment) -> None:
+        if (step, moment) == ("refresh", StepMoment.END):
             raise OSError("the disk is broken")
 
     with pytest.raises(OSError, match="broken"):
@@ -263,8 +263,8 @@ def test_one_that_was_being_removed_goes_unless_it_is_used_by_then(
 ) -> None:
     template = handler(remote, tmp_path).fetch_image(image, DiskFormat.RAW)
 
-    def watch(_verb: str, step: str, moment: Moment) -> None:
-        if (step, moment) == ("file", Moment.BEGIN):
+    def watch(_verb: str, step: str, moment: StepMoment) -> None:
+        if (step, moment) == ("file", StepMoment.BEGIN):
             raise ConnectionError
 
     with pytest.raises(ConnectionError):

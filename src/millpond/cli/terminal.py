@@ -17,7 +17,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from millpond.records.journal import Moment, Watch
+from millpond.records.journal import StepMoment, Watch
 from millpond.system.files import Progress as Report
 
 
@@ -53,7 +53,7 @@ def bar(description: str, total: Callable[[], int | None]) -> Iterator[tuple[Wat
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task(description, total=total())
 
-        def watch(_verb: str, step: str, _moment: Moment) -> None:
+        def watch(_verb: str, step: str, _moment: StepMoment) -> None:
             shown.update(task, description=f"{description}: {step}")
 
         yield watch, lambda count: shown.update(task, advance=count, total=total())

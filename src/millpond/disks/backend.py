@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from millpond.disks.growth import Growth
+from millpond.disks.grow_strategies import GrowStrategy
 from millpond.libvirt.pool import Pool
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
 from millpond.model.layer import Chain, Layer
 from millpond.model.names import ServerId
-from millpond.model.operation import Way
+from millpond.model.operation import GrowMethod
 from millpond.model.server import Content, Disk, TemplateRef
 from millpond.model.template import Template
 from millpond.system.files import Progress, silent
@@ -69,8 +69,8 @@ class ImageBackend(Protocol):
         """Write a small disk's whole content into it."""
         ...
 
-    def growth(self, disk: Disk, way: Way | None = None) -> Growth:
-        """How it becomes larger; ``way`` names the one in which that was begun."""
+    def grow_strategy(self, disk: Disk, method: GrowMethod | None = None) -> GrowStrategy:
+        """How it becomes larger; ``method`` is the one by which that was begun."""
         ...
 
     def repair(self, disk: Disk) -> None:
@@ -79,8 +79,8 @@ class ImageBackend(Protocol):
 
     def extract(self, disk: Disk, image: ImageFile, progress: Progress = silent) -> None:
         """What the disk holds, as one image; told of as many bytes as it has.
-        Nobody writes to it: the server is off, or goes on in an overlay. A backend that freezes
-        itself tells what the disk held when it was frozen, and callers freeze it first."""
+        Nobody writes to it: the server is off, or goes on in an overlay. A backend that supports
+        snapshots gives what the disk held when it was frozen, and callers freeze it first."""
         ...
 
     def needs_temporary_volume(self, disk: Disk) -> bool:
@@ -105,12 +105,12 @@ class ImageBackend(Protocol):
 
 
 @runtime_checkable
-class FreezesItself(Protocol):
-    """What a backend may have besides, and to have it is the capability: its pool can keep a
-    moment of a disk while a server writes on."""
+class SupportsSnapshots(Protocol):
+    """What a backend may have besides, and to have it is the capability: its pool can take a
+    point-in-time snapshot of a disk while a server writes."""
 
     def freeze(self, disk: Disk) -> None:
-        """Keep what the disk holds now, in place of any moment that was kept before."""
+        """Keep what the disk holds now, in place of whatever was kept before."""
         ...
 
     def thaw(self, disk: Disk) -> None:

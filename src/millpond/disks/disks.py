@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from millpond.disks.backend import DiskRequest, FreezesItself, ImageBackend, ImageFile
-from millpond.disks.growth import Growth
+from millpond.disks.backend import DiskRequest, ImageBackend, ImageFile, SupportsSnapshots
+from millpond.disks.grow_strategies import GrowStrategy
 from millpond.disks.selection import Selection
 from millpond.errors import DiskTooSmall, ImageRefused
 from millpond.images.source import ImageSource
@@ -17,7 +17,7 @@ from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
 from millpond.model.layer import Chain, Layer
 from millpond.model.names import ImageId, ServerId, template_name
-from millpond.model.operation import Way
+from millpond.model.operation import GrowMethod
 from millpond.model.server import Content, Disk, TemplateRef
 from millpond.model.sizes import MiB, enough_for, format_size, whole_sectors
 from millpond.model.template import Template
@@ -99,28 +99,28 @@ class Disks:
         """What a crash of the host may have left in it; no server runs on it."""
         self._serving(disk).repair(disk)
 
-    def growth(self, disk: Disk, way: Way | None = None) -> Growth:
-        """How it becomes larger; ``way`` names the one in which that was begun."""
-        return self._serving(disk).growth(disk, way)
+    def grow_strategy(self, disk: Disk, method: GrowMethod | None = None) -> GrowStrategy:
+        """How it becomes larger; ``method`` is the one by which that was begun."""
+        return self._serving(disk).grow_strategy(disk, method)
 
     def grow(self, disk: Disk, size: int) -> Disk:
         """All at once: no server runs on it. It may be called again after it was interrupted."""
-        growth = self.growth(disk)
-        if whole_sectors(size) <= (found := max(disk.size, growth.size())):
+        strategy = self.grow_strategy(disk)
+        if whole_sectors(size) <= (found := max(disk.size, strategy.size())):
             return replace(disk, size=found)
-        growth.begin(whole_sectors(size))
-        grown = replace(disk, size=growth.finish(whole_sectors(size)))
-        growth.abandon()
+        strategy.begin(whole_sectors(size))
+        grown = replace(disk, size=strategy.finish(whole_sectors(size)))
+        strategy.abandon()
         LOG.info("grew %s to %s", disk.place, format_size(grown.size))
         return grown
 
-    def freezer(self, disk: Disk) -> FreezesItself | None:
-        """What keeps a moment of it while a server writes on; None where its pool cannot."""
+    def native_snapshots(self, disk: Disk) -> SupportsSnapshots | None:
+        """What takes a snapshot while a server writes; None where its pool cannot."""
         storage = self._serving(disk)
-        return storage if isinstance(storage, FreezesItself) else None
+        return storage if isinstance(storage, SupportsSnapshots) else None
 
     def extract(self, disk: Disk, image: ImageFile, progress: Progress = silent) -> None:
-        """Nobody writes to it. One with a freezer is frozen, and read as it was then."""
+        """Nobody writes to it. One with native snapshots is frozen, and read as it was then."""
         self._serving(disk).extract(disk, image, progress)
 
     def needs_temporary_volume(self, disk: Disk) -> bool:
@@ -138,8 +138,8 @@ class Disks:
     def delete(self, disk: Disk) -> None:
         """With the moment that its pool may still keep. One that is gone already is no error."""
         with watching(self.watch, "disk", "delete"):
-            if freezer := self.freezer(disk):
-                freezer.thaw(disk)
+            if native := self.native_snapshots(disk):
+                native.thaw(disk)
             self._serving(disk).delete(disk)
 
     def _serving(self, disk: Disk) -> ImageBackend:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 
-from millpond.disks.backend import FreezesItself, ImageFile
+from millpond.disks.backend import ImageFile, SupportsSnapshots
 from millpond.disks.disks import Disks
 from millpond.errors import DiskNotFound
 from millpond.libvirt.block_jobs import COPY, BlockJobs
@@ -42,16 +42,16 @@ class Imaging:
 
     def extract(self, disk: Disk, image: ImageFile) -> None:
         """No server runs on it."""
-        if freezer := self._disks.freezer(disk):
-            with self._freezing(freezer, disk, image) as freeze:
+        if native := self._disks.native_snapshots(disk):
+            with self._freezing(native, disk, image) as freeze:
                 freeze()
         else:
             self._disks.extract(disk, image)
 
     def copy(self, server: ServerId, disk: Disk, image: ImageFile) -> Stopping:
         """The same of a disk that a server runs on."""
-        if freezer := self._disks.freezer(disk):
-            return self._freezing(freezer, disk, image)
+        if native := self._disks.native_snapshots(disk):
+            return self._freezing(native, disk, image)
         if image.compress:
             return self._compressing(server, disk, image)
         return self._mirroring(server, disk, image)
@@ -71,21 +71,21 @@ class Imaging:
         for each in self.find_copied(server, disks):
             self._jobs.stop_mirroring(server, self._device(server, each))
         for each in disks:
-            if freezer := self._disks.freezer(each):
-                freezer.thaw(each)
+            if native := self._disks.native_snapshots(each):
+                native.thaw(each)
 
     @contextmanager
     def _freezing(
-        self, freezer: FreezesItself, disk: Disk, image: ImageFile
+        self, native: SupportsSnapshots, disk: Disk, image: ImageFile
     ) -> Iterator[Callable[[], None]]:
-        """Where the pool keeps a moment by itself. QEMU's own copy of a disk in Ceph would write
+        """Where the pool takes a snapshot by itself. QEMU's own copy of a disk in Ceph would write
         out what is empty there."""
         try:
-            yield partial(freezer.freeze, disk)
+            yield partial(native.freeze, disk)
             with watching(self._watch, "disk", "extract"):
                 self._disks.extract(disk, image)
         finally:
-            freezer.thaw(disk)
+            native.thaw(disk)
 
     @contextmanager
     def _compressing(

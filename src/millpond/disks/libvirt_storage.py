@@ -9,7 +9,7 @@ from pathlib import Path
 
 from millpond.disks import own_format
 from millpond.disks.backend import DiskRequest, ImageFile, PoolsOf
-from millpond.disks.growth import GROWTHS, Growth
+from millpond.disks.grow_strategies import STRATEGIES, GrowStrategy
 from millpond.errors import DiskTooSmall, NeedsHostFiles, VolumeNotFound
 from millpond.images.formats import written
 from millpond.libvirt import locality
@@ -17,7 +17,7 @@ from millpond.libvirt.pool import Pool, download
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import Chain, FileSource, Layer, VolumeSource
 from millpond.model.names import extracted_name, volume_name
-from millpond.model.operation import Way
+from millpond.model.operation import GrowMethod
 from millpond.model.server import Disk, TemplateRef
 from millpond.model.sizes import enough_for, format_size
 from millpond.model.template import Template
@@ -25,7 +25,7 @@ from millpond.model.volume import Backing, Volume, VolumeSpec
 from millpond.records.journal import nothing
 from millpond.system import files, qemu_img
 from millpond.system.files import Progress, silent
-from millpond.system.qemu_img import Told
+from millpond.system.qemu_img import ToolProgress
 
 LOG = logging.getLogger(__name__)
 
@@ -86,9 +86,9 @@ class LibvirtStorage:
         pool.upload(disk.volume, content)
         self._sync(pool.get(disk.volume))
 
-    def growth(self, disk: Disk, way: Way | None = None) -> Growth:
+    def grow_strategy(self, disk: Disk, method: GrowMethod | None = None) -> GrowStrategy:
         pool = self._pools.ensure(disk.pool)
-        return GROWTHS[way or self._way(disk, pool)](pool, disk)
+        return STRATEGIES[method or self._grow_method(disk, pool)](pool, disk)
 
     def repair(self, disk: Disk) -> None:
         if not disk.format.stays_open:
@@ -111,7 +111,7 @@ class LibvirtStorage:
         """By qemu-img with every layer stated: createXMLFrom would take a raw disk for what its
         first bytes say, and a guest writes those (trap 2)."""
         if self._is_local(disk):
-            layers, told = self._layers(disk), Told(progress=progress, total=disk.size)
+            layers, told = self._layers(disk), ToolProgress(progress=progress, total=disk.size)
             qemu_img.extract(layers, image.path, image.format, compress=image.compress, told=told)
             return
         pool = self._pools.ensure(disk.pool)
@@ -145,8 +145,8 @@ class LibvirtStorage:
 
     def delete(self, disk: Disk) -> None:
         pool = self._pools.ensure(disk.pool)
-        if way := _way_by_copy(disk, pool):
-            self.growth(disk, way).abandon()
+        if method := _method_by_copy(disk, pool):
+            self.grow_strategy(disk, method).abandon()
         _remove_whole_image(pool, disk)
         with suppress(VolumeNotFound):
             pool.delete(disk.volume)
@@ -164,12 +164,12 @@ class LibvirtStorage:
             volumes.append(self._pools.base.get(disk.template.volume))
         return all(self._can_open(each, os.R_OK) for each in volumes)
 
-    def _way(self, disk: Disk, pool: Pool) -> Way:
-        by_copy = _way_by_copy(disk, pool)
+    def _grow_method(self, disk: Disk, pool: Pool) -> GrowMethod:
+        by_copy = _method_by_copy(disk, pool)
         volume = pool.find(disk.volume)  # none while it is made anew from its copy
-        if by_copy is Way.REMADE and volume and self._can_open(volume, os.W_OK):
-            return Way.EXTENDED
-        return by_copy or Way.RESIZED
+        if by_copy is GrowMethod.COPY_VOLUME and volume and self._can_open(volume, os.W_OK):
+            return GrowMethod.LVEXTEND
+        return by_copy or GrowMethod.RESIZE
 
     def _layers(self, disk: Disk) -> Chain:
         """The chain as tools on this machine open it."""
@@ -280,11 +280,11 @@ def _is_like(disk: Disk, template: Template) -> bool:
     return (disk.format, disk.size) == (template.format, template.virtual_size)
 
 
-def _way_by_copy(disk: Disk, pool: Pool) -> Way | None:
+def _method_by_copy(disk: Disk, pool: Pool) -> GrowMethod | None:
     """The way of a disk that cannot be grown in place, or not without the host's files."""
     if not disk.format.libvirt_makes:
-        return Way.REWRITTEN
-    return None if pool.capabilities.grows else Way.REMADE
+        return GrowMethod.REWRITE_FILE
+    return None if pool.capabilities.grows else GrowMethod.COPY_VOLUME
 
 
 def _fill(volume: Volume, base: Volume) -> str:
@@ -317,7 +317,7 @@ def _download_image(pool: Pool, disk: Disk, image: ImageFile, progress: Progress
     try:
         download(pool, volume.name, fetched, files.scaled(progress, volume.length, half))
         layer = Layer(source=FileSource(path=str(fetched)), format=disk.format)
-        rest = Told(progress=progress, total=disk.size - half)
+        rest = ToolProgress(progress=progress, total=disk.size - half)
         qemu_img.extract([layer], image.path, image.format, compress=image.compress, told=rest)
     finally:
         files.remove(fetched)

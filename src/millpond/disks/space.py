@@ -25,7 +25,7 @@ def space(pools: Pools, names: Iterable[str]) -> PoolUsage:
 def sum_promised(pools: Pools, servers: Sequence[Server]) -> int:
     """What the disks of these servers may still come to occupy."""
     ours = {(disk.pool, disk.volume) for server in servers for disk in server.disks}
-    return sum(_growth(pools, ours))
+    return sum(_grow_strategy(pools, ours))
 
 
 def _usage(pools: Pools, name: str) -> PoolUsage:
@@ -42,7 +42,7 @@ def _usage(pools: Pools, name: str) -> PoolUsage:
     )
 
 
-def _growth(pools: Pools, ours: set[tuple[str, str]]) -> Iterator[int]:
+def _grow_strategy(pools: Pools, ours: set[tuple[str, str]]) -> Iterator[int]:
     for name in sorted({pool for pool, _ in ours}):
         with suppress(PoolNotFound):
             for volume in pools.open(name).volumes():

@@ -52,7 +52,7 @@ from millpond.errors.hosts import (
 )
 from millpond.errors.images import (
     CacheFull as CacheFull,
-    CacheOfAnother as CacheOfAnother,
+    CacheOwnedByAnother as CacheOwnedByAnother,
     ImageInUse as ImageInUse,
     ImageNotActive as ImageNotActive,
     ImageNotFound as ImageNotFound,
@@ -75,7 +75,7 @@ from millpond.errors.placement import (
     NotReported as NotReported,
     NoValidHost as NoValidHost,
     PlacementFailed as PlacementFailed,
-    PlacementMisunderstands as PlacementMisunderstands,
+    PlacementBadRequest as PlacementBadRequest,
     PlacementProblem as PlacementProblem,
     PlacementRefused as PlacementRefused,
     PlacementUnreachable as PlacementUnreachable,
@@ -89,7 +89,7 @@ from millpond.errors.servers import (
     Busy as Busy,
     DiskNotFound as DiskNotFound,
     DiskRefused as DiskRefused,
-    GuestHoldsOn as GuestHoldsOn,
+    DetachTimeout as DetachTimeout,
     GuestWritesFaster as GuestWritesFaster,
     HostNotConfigured as HostNotConfigured,
     Interrupted as Interrupted,

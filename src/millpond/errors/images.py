@@ -98,7 +98,7 @@ class VolumeNotConnected(ToolProblem):
 
 
 @dataclass(eq=False)
-class CacheOfAnother(HostProblem):
+class CacheOwnedByAnother(HostProblem):
     pool: str
     volume: str
     owner: str

@@ -158,7 +158,7 @@ class NotInPlacement(PlacementFailed):
     """There is no such provider or trait."""
 
 
-class PlacementMisunderstands(PlacementFailed):
+class PlacementBadRequest(PlacementFailed):
     """It takes what it was asked for a mistake."""
 
 

@@ -94,7 +94,7 @@ class StillNeeded(Conflict):
 
 
 @dataclass(eq=False)
-class GuestHoldsOn(Conflict):
+class DetachTimeout(Conflict):
     target: str
     seconds: int
     message = "the guest has not released disk {self.target} within {self.seconds} s"

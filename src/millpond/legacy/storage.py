@@ -12,18 +12,18 @@ from typing import NoReturn
 
 from millpond.disks import own_format
 from millpond.disks.backend import DiskRequest, ImageFile
-from millpond.disks.growth import Growth
+from millpond.disks.grow_strategies import GrowStrategy
 from millpond.errors import DamagedRecord, StateNotWritable, Unsupported
 from millpond.legacy import disk_info
 from millpond.legacy.image_files import PLOOP_DESCRIPTOR, PLOOP_IMAGE
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import Chain, FileSource, Layer
-from millpond.model.operation import Way
+from millpond.model.operation import GrowMethod
 from millpond.model.server import Disk, TemplateRef
 from millpond.model.template import Template
 from millpond.system import files, qcow2, qemu_img
 from millpond.system.files import Progress, silent
-from millpond.system.qemu_img import Told
+from millpond.system.qemu_img import ToolProgress
 
 LOG = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class LegacyStorage:
             for path, format in zip(self._files(disk), formats, strict=True)
         )
 
-    def growth(self, disk: Disk, way: Way | None = None) -> Growth:
+    def grow_strategy(self, disk: Disk, method: GrowMethod | None = None) -> GrowStrategy:
         if disk.backend is Backend.PLOOP:
             reason = "a ploop disk is as large as its description says"
             raise Unsupported(f"growing {disk.path}", reason, "add a data disk")
@@ -63,7 +63,7 @@ class LegacyStorage:
             LOG.info("repaired %s, which a crash had left open", disk.path)
 
     def extract(self, disk: Disk, image: ImageFile, progress: Progress = silent) -> None:
-        chain, told = self.chain(disk), Told(progress=progress, total=disk.size)
+        chain, told = self.chain(disk), ToolProgress(progress=progress, total=disk.size)
         qemu_img.extract(chain, image.path, image.format, compress=image.compress, told=told)
 
     def needs_temporary_volume(self, _disk: Disk) -> bool:
@@ -106,7 +106,7 @@ class LegacyStorage:
 class _Growth:
     """In place; of a server that runs, by QEMU."""
 
-    way = Way.RESIZED
+    method = GrowMethod.RESIZE
 
     def __init__(self, disk: Disk, chain: Chain) -> None:
         self._disk = disk

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from millpond.errors import (
     Conflict,
-    GuestHoldsOn,
+    DetachTimeout,
     LibvirtFailed,
     MillpondError,
     NoConsole,
@@ -234,7 +234,7 @@ class DomainDisks:
 
     def _wait_until_gone(self, id: ServerId, target: str) -> None:
         if not wait_until(lambda: not self._has(id, target), DETACH_PATIENCE):
-            raise GuestHoldsOn(target, DETACH_PATIENCE)
+            raise DetachTimeout(target, DETACH_PATIENCE)
 
     def _has(self, id: ServerId, target: str) -> bool:
         with _get(self._host, id, f"looking for {target}") as domain:

@@ -14,33 +14,34 @@ class Details:
     __slots__ = ()
 
 
-class Way(StrEnum):
-    """How a disk grows. Decided once: whoever resumes the operation continues in this way."""
+class GrowMethod(StrEnum):
+    """How a disk grows. Decided once: whoever resumes the operation continues by this method. The
+    values are those of the journal."""
 
-    RESIZED = "resized"
+    RESIZE = "resized"
     """In place by libvirt; of a server that runs, by QEMU alone."""
-    EXTENDED = "extended"
+    LVEXTEND = "extended"
     """In place, before a running server can be told."""
-    REWRITTEN = "rewritten"
+    REWRITE_FILE = "rewritten"
     """Copied into a larger file, which then takes its place."""
-    REMADE = "remade"
+    COPY_VOLUME = "remade"
     """Copied to another volume, deleted, and made larger from there."""
 
     @property
     def only_off(self) -> bool:
-        return self in (Way.REWRITTEN, Way.REMADE)
+        return self in (GrowMethod.REWRITE_FILE, GrowMethod.COPY_VOLUME)
 
     @property
     def only_forward(self) -> bool:
         """Begun, it is finished: there may be nothing left of the disk but its copy."""
-        return self is Way.REMADE
+        return self is GrowMethod.COPY_VOLUME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrowDetails(Details):
     role: str
     size: int
-    way: Way
+    method: GrowMethod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

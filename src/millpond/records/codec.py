@@ -19,13 +19,13 @@ from millpond.model.operation import (
     Details,
     DiskDetails,
     GrowDetails,
+    GrowMethod,
     NativeSnapshotDetails,
     NotRunningDetails,
     Operation,
     OtherDetails,
     OverlayDetails,
     SnapshotDetails,
-    Way,
 )
 from millpond.model.server import SCHEMA, Server
 
@@ -100,8 +100,8 @@ def _type_details(operation: Operation) -> Operation:
 
 def _encode_details(details: Details | None) -> dict[str, str]:
     match details:
-        case GrowDetails(role=role, size=size, way=way):
-            return {"role": role, "size": str(size), "way": way.value}
+        case GrowDetails(role=role, size=size, method=method):
+            return {"role": role, "size": str(size), "way": method.value}
         case DiskDetails(role=role):
             return {"role": role}
         case DeleteDetails(force=force, overlay=overlay):
@@ -118,8 +118,9 @@ def _encode_details(details: Details | None) -> dict[str, str]:
 def _decode_details(verb: str, entries: Mapping[str, str]) -> Details | None:
     match verb:
         case "grow":
-            way = Way(entries.get("way", Way.RESIZED))  # the only one once, and not written
-            return GrowDetails(role=entries["role"], size=int(entries["size"]), way=way)
+            # Resizing was once the only one, and not written.
+            method = GrowMethod(entries.get("way", GrowMethod.RESIZE))
+            return GrowDetails(role=entries["role"], size=int(entries["size"]), method=method)
         case "disk add" | "disk remove":
             return DiskDetails(role=entries["role"])
         case "delete":

@@ -80,26 +80,28 @@ class Journal(Protocol[S]):
         ...
 
 
-class Moment(StrEnum):
+class StepMoment(StrEnum):
+    """Of a step, for whoever watches it."""
+
     BEGIN = "begin"
     END = "end"
 
 
-Watch = Callable[[str, str, Moment], None]
+Watch = Callable[[str, str, StepMoment], None]
 """Told each step of each verb as it begins and ends: for progress, for logs, and for tests that
 kill the process there."""
 
 
-def unwatched(_verb: str, _step: str, _moment: Moment) -> None:
+def unwatched(_verb: str, _step: str, _moment: StepMoment) -> None:
     """Nobody watches."""
 
 
 @contextmanager
 def watching(watch: Watch, verb: str, step: str) -> Iterator[None]:
     """The block is the step; one that fails has no end."""
-    watch(verb, step, Moment.BEGIN)
+    watch(verb, step, StepMoment.BEGIN)
     yield
-    watch(verb, step, Moment.END)
+    watch(verb, step, StepMoment.END)
 
 
 _NO_LOCK = nullcontext()

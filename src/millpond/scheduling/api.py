@@ -16,8 +16,8 @@ from millpond.errors import (
     Conflict,
     NoRoom,
     NotInPlacement,
+    PlacementBadRequest,
     PlacementFailed,
-    PlacementMisunderstands,
     PlacementProblem,
     PlacementRefused,
     StillAllocated,
@@ -45,7 +45,7 @@ _IN_USE = (
     "placement.resource_provider.cannot_delete_parent",
 )
 _BEFORE_REASON = "Unable to allocate inventory: "
-_FAILURES = {400: PlacementMisunderstands, 404: NotInPlacement}
+_FAILURES = {400: PlacementBadRequest, 404: NotInPlacement}
 _TRIES = 12
 """Sixteen processes at one host were seen to need five at the most."""
 

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from millpond.errors import NotInPlacement, PlacementMisunderstands, UnknownTrait
+from millpond.errors import NotInPlacement, PlacementBadRequest, UnknownTrait
 from millpond.scheduling.api import WITH_CONSUMER_TYPES, Api, ConcurrentUpdate, Door
 
 PROJECT = "millpond"
@@ -365,7 +365,7 @@ def _unknown_traits_named(api: Api, params: Params) -> Iterator[None]:
     """Placement says of a query that it is bad; if that is because of a trait, say so."""
     try:
         yield
-    except PlacementMisunderstands:
+    except PlacementBadRequest:
         lists = [value.split(",") for name, value in params if "required" in name]
         asked = {each.removeprefix("in:").removeprefix("!") for names in lists for each in names}
         names = quote(",".join(sorted(asked)))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from millpond.errors import HostProblem, NoRoom, NoSuchHost, PlacementMisunderstands
+from millpond.errors import HostProblem, NoRoom, NoSuchHost, PlacementBadRequest
 from millpond.model.server import Server
 from millpond.scheduling.decision import Decision, Reasons, State, Verdict
 from millpond.scheduling.placement import Allocations, Placement, Stock
@@ -76,7 +76,7 @@ class Scheduler:
         for host in decision.choices:
             try:
                 return take(host)
-            except (NoRoom, PlacementMisunderstands) as error:
+            except (NoRoom, PlacementBadRequest) as error:
                 LOG.debug("%s does not fit on %s: %s", request.server, host, error)
                 decision = decision.without(host, error.reason)
         raise self._reconsider(decision).no_valid_host()

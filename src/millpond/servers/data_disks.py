@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from millpond.disks.backend import DiskRequest
-from millpond.errors import GuestHoldsOn, Interrupted, Unsupported, VolumeExists
+from millpond.errors import DetachTimeout, Interrupted, Unsupported, VolumeExists
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import DETACH_PATIENCE, ON
 from millpond.model.operation import DiskDetails
@@ -148,7 +148,7 @@ def _attach_again(host: Host, details: DiskDetails, server: Server) -> None:
     long as it has not, the removal stays recorded."""
     disk, running = server.get_disk(details.role), host.domains.description(server.id)
     if running and running.id is not None and running.disk(disk.target):
-        raise GuestHoldsOn(disk.target, DETACH_PATIENCE)
+        raise DetachTimeout(disk.target, DETACH_PATIENCE)
     _attach(host, details, server)
 
 

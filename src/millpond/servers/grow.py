@@ -4,11 +4,11 @@ import logging
 from dataclasses import replace
 from functools import partial
 
-from millpond.disks.growth import Growth
+from millpond.disks.grow_strategies import GrowStrategy
 from millpond.errors import Tool, Unsupported
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON
-from millpond.model.operation import GrowDetails, Way
+from millpond.model.operation import GrowDetails, GrowMethod
 from millpond.model.server import Content, Disk, Server
 from millpond.model.sizes import format_size, whole_sectors
 from millpond.records import journal
@@ -23,13 +23,13 @@ def grow(host: Host, server: Server, role: str, size: int) -> Server:
     size = whole_sectors(size)
     with host.records.lock(server):
         current = steps.load_idle(host, server)
-        growth = host.disks.growth(current.get_disk(role))
-        way = growth.way
-        current = _with_true_size(host, current, role, growth)
+        strategy = host.disks.grow_strategy(current.get_disk(role))
+        method = strategy.method
+        current = _with_true_size(host, current, role, strategy)
         disk = current.get_disk(role)
         _refuse(disk, size)
-        _refuse_running(host, current, disk, way)
-        details = GrowDetails(role=role, size=size, way=way)
+        _refuse_running(host, current, disk, method)
+        details = GrowDetails(role=role, size=size, method=method)
         notes = ServerJournal(host.records, details)
         grown = journal.run(growing(host, details), current, notes, host.watch)
     LOG.info("grew %s of server %s to %s", role, server.name, format_size(size))
@@ -38,7 +38,7 @@ def grow(host: Host, server: Server, role: str, size: int) -> Server:
 
 def growing(host: Host, details: GrowDetails) -> Verb[Server]:
     """Begun, it goes forward: a disk that has grown cannot be made small again."""
-    stays = None if details.way.only_forward else partial(_refuse_grown, host, details)
+    stays = None if details.method.only_forward else partial(_refuse_grown, host, details)
     taken = (
         Step("claim", as_step(partial(_claim, host, details)), partial(_unclaim, host)),
         Step("copy", as_step(partial(_copy, host, details)), partial(_forget, host, details)),
@@ -49,12 +49,12 @@ def growing(host: Host, details: GrowDetails) -> Verb[Server]:
     return Verb("grow", taken, finished=without_operation, undone=without_operation, resumes=True)
 
 
-def _with_true_size(host: Host, server: Server, role: str, growth: Growth) -> Server:
+def _with_true_size(host: Host, server: Server, role: str, strategy: GrowStrategy) -> Server:
     """A disk may have grown without us, or while we were interrupted: nothing is cut off then, and
     nothing wiped."""
     disk = server.get_disk(role)
-    runs = growth.way is Way.RESIZED and host.domains.state(server.id) in ON
-    size = host.block_jobs.size(server.id, disk.target) if runs else growth.size()
+    runs = strategy.method is GrowMethod.RESIZE and host.domains.state(server.id) in ON
+    size = host.block_jobs.size(server.id, disk.target) if runs else strategy.size()
     return _with_size(server, disk, max(disk.size, size))
 
 
@@ -70,8 +70,8 @@ def _refuse(disk: Disk, size: int) -> None:
         raise Unsupported(what, "it is the config drive", "make a data disk instead")
 
 
-def _refuse_running(host: Host, server: Server, disk: Disk, way: Way) -> None:
-    if way.only_off and host.domains.state(server.id) in ON:
+def _refuse_running(host: Host, server: Server, disk: Disk, method: GrowMethod) -> None:
+    if method.only_off and host.domains.state(server.id) in ON:
         raise Unsupported(
             f"growing {disk.role} while the server runs",
             f"a {disk.format} disk in pool {disk.pool} is copied to become larger",
@@ -79,8 +79,8 @@ def _refuse_running(host: Host, server: Server, disk: Disk, way: Way) -> None:
         )
 
 
-def _growth(host: Host, details: GrowDetails, server: Server) -> Growth:
-    return host.disks.growth(server.get_disk(details.role), details.way)
+def _grow_strategy(host: Host, details: GrowDetails, server: Server) -> GrowStrategy:
+    return host.disks.grow_strategy(server.get_disk(details.role), details.method)
 
 
 def _claim(host: Host, details: GrowDetails, server: Server) -> None:
@@ -96,18 +96,18 @@ def _unclaim(host: Host, server: Server) -> None:
 def _copy(host: Host, details: GrowDetails, server: Server) -> None:
     """Only for a disk that cannot grow where it is. Asked again whether the server runs: who
     resumes comes later, and somebody may have started its domain."""
-    _refuse_running(host, server, server.get_disk(details.role), details.way)
-    _growth(host, details, server).begin(details.size)
+    _refuse_running(host, server, server.get_disk(details.role), details.method)
+    _grow_strategy(host, details, server).begin(details.size)
 
 
 def _forget(host: Host, details: GrowDetails, server: Server) -> None:
-    _growth(host, details, server).abandon()
+    _grow_strategy(host, details, server).abandon()
 
 
 def _refuse_grown(host: Host, details: GrowDetails, server: Server) -> None:
     """As an undo: one that has grown already is finished by whoever comes next."""
-    growth, size = _growth(host, details, server), details.size
-    grown = _with_true_size(host, server, details.role, growth).get_disk(details.role)
+    strategy, size = _grow_strategy(host, details, server), details.size
+    grown = _with_true_size(host, server, details.role, strategy).get_disk(details.role)
     if grown.size >= size:
         what = f"making {grown.role} smaller than {format_size(size)}"
         raise Unsupported(what, "it has grown already", f"'{Tool.REPAIR}' finishes it")
@@ -115,23 +115,23 @@ def _refuse_grown(host: Host, details: GrowDetails, server: Server) -> None:
 
 def _extend(host: Host, details: GrowDetails, server: Server) -> Server:
     """What lies below. Of a running server only what QEMU does not grow itself."""
-    disk, way = server.get_disk(details.role), details.way
-    _refuse_running(host, server, disk, way)
-    if way is Way.RESIZED and host.domains.state(server.id) in ON:
+    disk, method = server.get_disk(details.role), details.method
+    _refuse_running(host, server, disk, method)
+    if method is GrowMethod.RESIZE and host.domains.state(server.id) in ON:
         return server
-    return _with_size(server, disk, _growth(host, details, server).finish(details.size))
+    return _with_size(server, disk, _grow_strategy(host, details, server).finish(details.size))
 
 
 def _tell(host: Host, details: GrowDetails, server: Server) -> Server:
     """A step of its own: once the guest knows, nothing is wiped behind the old end any more. One
     that went off in the meantime is not told, and its disk is grown like any other."""
-    disk, way = server.get_disk(details.role), details.way
+    disk, method = server.get_disk(details.role), details.method
     size = max(disk.size, details.size)
     if host.domains.state(server.id) not in ON:
-        if disk.size == size or way is not Way.RESIZED:
+        if disk.size == size or method is not GrowMethod.RESIZE:
             return server
-        return _with_size(server, disk, _growth(host, details, server).finish(size))
-    if way is not Way.RESIZED or host.block_jobs.size(server.id, disk.target) < size:
+        return _with_size(server, disk, _grow_strategy(host, details, server).finish(size))
+    if method is not GrowMethod.RESIZE or host.block_jobs.size(server.id, disk.target) < size:
         host.domain_disks.resize(server.id, disk.target, size)
     return _with_size(server, disk, max(size, host.block_jobs.size(server.id, disk.target)))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from millpond.disks.backend import FreezesItself
+from millpond.disks.backend import SupportsSnapshots
 from millpond.errors import (
     Busy,
     GuestWritesFaster,
@@ -69,7 +69,7 @@ def plan_snapshot(host: Host, server: Server) -> SnapshotDetails | None:
     nothing is left of an extraction that was interrupted."""
     disk = server.get_disk(ROOT)
     host.disks.exists(disk)  # a pool that cannot be used is an error before anything is begun
-    if host.disks.freezer(disk):
+    if host.disks.native_snapshots(disk):
         return NativeSnapshotDetails()
     state = host.domains.state(server.id)
     if state not in ON:
@@ -116,19 +116,19 @@ class NativeSnapshot:
 
     def begin(self, server: Server) -> None:
         disk = server.get_disk(ROOT)
-        self._freezer(disk).freeze(disk)
+        self._native_snapshots(disk).freeze(disk)
 
     def end(self, server: Server) -> None:
         disk = server.get_disk(ROOT)
-        self._freezer(disk).thaw(disk)
+        self._native_snapshots(disk).thaw(disk)
 
     restore = end
 
     def clean_up(self, server: Server) -> None:
         """It leaves nothing."""
 
-    def _freezer(self, disk: Disk) -> FreezesItself:
-        found = self._host.disks.freezer(disk)
+    def _native_snapshots(self, disk: Disk) -> SupportsSnapshots:
+        found = self._host.disks.native_snapshots(disk)
         assert found  # or the journal would name an overlay
         return found
 

@@ -30,8 +30,8 @@ _STAYS_LOCKED = (DiskFormat.PLOOP,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """Whom to tell of how many bytes, in all, while qemu-img works."""
+class ToolProgress:
+    """Whom to report progress to while qemu-img works, and of how many bytes in all."""
 
     progress: Progress = silent
     total: int = 0
@@ -54,7 +54,7 @@ def convert(
     source_format: DiskFormat,
     target: Path,
     format: DiskFormat,
-    told: Told | None = None,
+    told: ToolProgress | None = None,
 ) -> None:
     """A copy in another format. Only for bytes that passed inspection: qemu-img opens them."""
     words = [*_CONVERT, "-f", source_format.qemu, "-O", format.qemu]
@@ -117,7 +117,7 @@ def extract(
     format: DiskFormat,
     *,
     compress: bool,
-    told: Told | None = None,
+    told: ToolProgress | None = None,
 ) -> None:
     """What a disk shows, as one image. Every layer is stated, the top first: nothing that is
     written in a header is followed."""
@@ -214,7 +214,7 @@ def _paths(layers: Sequence[Layer]) -> list[Path]:
     return [Path(each.source.path) for each in layers if isinstance(each.source, FileSource)]
 
 
-def _run(words: list[str], handed: Handed, told: Told | None = None) -> None:
+def _run(words: list[str], handed: Handed, told: ToolProgress | None = None) -> None:
     """``told`` is for a conversion, whose words come after its verb."""
     if told:
         words = [*words[:2], "-p", *words[2:]]

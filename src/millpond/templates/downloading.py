@@ -19,7 +19,7 @@ from millpond.model.template import Prepared, Template
 from millpond.records.journal import Step, Verb
 from millpond.system import files, qemu_img
 from millpond.system.files import Progress, silent
-from millpond.system.qemu_img import Told
+from millpond.system.qemu_img import ToolProgress
 from millpond.templates.handler import BaseTemplateImagehandler, HandlerContext
 from millpond.templates.publication import Publication
 from millpond.templates.store import new_record
@@ -159,7 +159,9 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
         target = self._publication.part(wanted).with_name("converted")
         target.unlink(missing_ok=True)  # an orphan of a killed process may still write to that one
         rest = wanted.image.size - wanted.told
-        told = Told(progress=wanted.progress, total=rest if self._store.local else rest // 2)
+        told = ToolProgress(
+            progress=wanted.progress, total=rest if self._store.local else rest // 2
+        )
         with self._space(wanted.image.virtual_size):
             qemu_img.convert(source, wanted.image.format.content, target, wanted.format, told)
         _verify(target, wanted)

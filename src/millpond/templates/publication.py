@@ -18,7 +18,7 @@ from millpond.records import codec, journal
 from millpond.records.journal import Step, Verb, Watch, as_step, nothing
 from millpond.system import files
 from millpond.system.files import Progress
-from millpond.templates.store import Left, TemplateStore
+from millpond.templates.store import Leftover, TemplateStore
 
 LOG = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Passage:
+class PendingMove:
     """A template that enters the pool or leaves it, and the proof of its store."""
 
     template: Template
@@ -124,7 +124,7 @@ class Publication:
         reported and left alone (B31)."""
         if self._store.has_record(name):
             return self._store.has(name)
-        if self._find_leftover(name) is Left.NOTHING and self._store.has(name):
+        if self._find_leftover(name) is Leftover.NOTHING and self._store.has(name):
             raise VolumeExists(self._store.pool.name, name)
         return False
 
@@ -169,22 +169,22 @@ class Publication:
         again, or stays a part. Whatever else is there of this name stays: only the workspace goes.
         The template's lock is held."""
         left = self._find_leftover(name)
-        if left is Left.WHOLE and not self._was_leaving(name):
+        if left is Leftover.WHOLE and not self._was_leaving(name):
             self._finish(name)
-        elif left is not Left.NOTHING:
+        elif left is not Leftover.NOTHING:
             self._remove_unused(name)
         self._store.discard_workspace(name)
         LOG.info("cleared an interrupted operation on template %s", name)
 
     def _was_leaving(self, name: str) -> bool:
-        passage = self._read_passage(name)
-        begun = passage and passage.leaves and not self._store.has_record(name)
+        move = self._read_move(name)
+        begun = move and move.leaves and not self._store.has_record(name)
         return bool(begun) and not self._users(name)
 
     def _publish(self, wanted: P) -> P:
         part, store = self.part(wanted), self._store
         template = wanted.make_record(part, store.pool.name)
-        over = Left.WHOLE if wanted.replaces else self._find_leftover(wanted.name)
+        over = Leftover.WHOLE if wanted.replaces else self._find_leftover(wanted.name)
         with store.lock_room():
             # A hard link takes no space in a local cache; of a remote one it is uploaded.
             space = files.own_space(part) if store.local else files.taken_space(part)
@@ -196,7 +196,7 @@ class Publication:
 
     def _undo(self, wanted: Preparation) -> None:
         """One that is used stays, with the workspace that proves it to be ours."""
-        if not wanted.replaces and self._find_leftover(wanted.name) is not Left.NOTHING:
+        if not wanted.replaces and self._find_leftover(wanted.name) is not Leftover.NOTHING:
             self._remove_unused(wanted.name)
 
     def _remove_unused(self, name: str) -> None:
@@ -222,26 +222,26 @@ class Publication:
             )
 
     def _record(self, name: str) -> None:
-        passage = self._read_passage(name)
-        assert passage is not None  # what is published was noted before
-        self._store.put(passage.template)
+        move = self._read_move(name)
+        assert move is not None  # what is published was noted before
+        self._store.put(move.template)
 
-    def _find_leftover(self, name: str) -> Left:
-        passage = self._read_passage(name)
-        return self._store.left(name, passage.proof) if passage else Left.NOTHING
+    def _find_leftover(self, name: str) -> Leftover:
+        move = self._read_move(name)
+        return self._store.find_leftover(name, move.proof) if move else Leftover.NOTHING
 
     def _note(self, template: Template, proof: str, *, leaves: bool = False) -> None:
-        content = codec.encode(Passage(template=template, proof=proof, leaves=leaves))
-        self._store.write(self._passage(template.volume), content)
+        content = codec.encode(PendingMove(template=template, proof=proof, leaves=leaves))
+        self._store.write(self._move_file(template.volume), content)
 
-    def _read_passage(self, name: str) -> Passage | None:
+    def _read_move(self, name: str) -> PendingMove | None:
         """One that cannot be read proves nothing."""
-        path = self._passage(name)
+        path = self._move_file(name)
         with suppress(FileNotFoundError, DamagedRecord):
-            return codec.decode(path.read_bytes(), Passage, path, SCHEMA)
+            return codec.decode(path.read_bytes(), PendingMove, path, SCHEMA)
         return None
 
-    def _passage(self, name: str) -> Path:
+    def _move_file(self, name: str) -> Path:
         return self._store.incoming(name) / "passage.json"
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from millpond.errors import (
-    CacheOfAnother,
+    CacheOwnedByAnother,
     DamagedRecord,
     NeedsHostFiles,
     VolumeExists,
@@ -19,7 +19,7 @@ from millpond.model.volume import Volume, VolumeSpec
 from millpond.records import codec
 from millpond.system import streams
 from millpond.system.files import Progress, silent
-from millpond.templates.store import RECORD, Left, Note, TemplateStore, make_directory
+from millpond.templates.store import RECORD, Leftover, Note, TemplateStore, make_directory
 
 _NEXT = f"{RECORD}.next"
 _EMPTY, _FILLING = "empty", "filling"
@@ -58,15 +58,15 @@ class RemoteTemplates(TemplateStore):
         return self.pool.find(name) is not None
 
     def enter(
-        self, part: Path, name: str, over: Left, note: Note, progress: Progress = silent
+        self, part: Path, name: str, over: Leftover, note: Note, progress: Progress = silent
     ) -> None:
         """Until it has its record, nobody takes what is there for a template."""
-        if over is Left.WHOLE:
+        if over is Leftover.WHOLE:
             reason = "disks may stand on it, and libvirt puts no volume into another's place"
             path = self.pool.get(name).path
             raise NeedsHostFiles(f"replacing template {name}", reason, path)
         size = part.stat().st_size
-        if over is Left.NOTHING:
+        if over is Leftover.NOTHING:
             self._create(name, size, note)
         elif (self._length(name) or 0) > size:
             raise VolumeExists(self.pool.name, name)
@@ -77,20 +77,20 @@ class RemoteTemplates(TemplateStore):
     def proof(self, name: str) -> str:
         return _identity(self.pool.get(name))
 
-    def left(self, name: str, proof: str) -> Left:
+    def find_leftover(self, name: str, proof: str) -> Leftover:
         """libvirt reports no inode. It makes no volume over a file that is there, so what was
         noted as being filled was made by us, and is known by its mode and length (at a hole
         libvirt cuts it off for a while); one that was never written to holds nothing; a whole one
         bears the time at which we ended."""
         found = self.pool.find(name)
         if found is None or not found.read_only:
-            return Left.NOTHING
+            return Leftover.NOTHING
         if proof == _identity(found):
-            return Left.WHOLE
+            return Leftover.WHOLE
         stage, _, size = proof.partition(" ")
         is_empty = stage == _EMPTY and not found.allocation and found.length == int(size)
         is_part = stage == _FILLING and found.length <= int(size)
-        return Left.PARTIAL if is_empty or is_part else Left.NOTHING
+        return Leftover.PARTIAL if is_empty or is_part else Leftover.NOTHING
 
     def read(self, name: str) -> Iterator[bytes]:
         return bytes_of(self.pool, name)
@@ -186,7 +186,7 @@ def claim(records: Pool, owner: str, host: str, patience: float = _PATIENCE) -> 
     ours = f"{owner}.{host}{_ENDING}"
     marks = _marks(records) or _claim_first(records, ours, patience)
     if others := [each for each in marks if each != ours]:
-        raise CacheOfAnother(records.name, others[0], others[0].removesuffix(_ENDING))
+        raise CacheOwnedByAnother(records.name, others[0], others[0].removesuffix(_ENDING))
 
 
 def _claim_first(records: Pool, ours: str, patience: float) -> list[str]:

@@ -116,7 +116,7 @@ def _explaining_failure(path: Path, directory: Path) -> Iterator[None]:
         raise StateNotWritable(path, error.strerror or str(error)) from error
 
 
-class Left(StrEnum):
+class Leftover(StrEnum):
     """What an attempt of ours has left under a template's name."""
 
     NOTHING = "nothing"
@@ -191,7 +191,7 @@ class TemplateStore(Sidecar, ABC):
 
     @abstractmethod
     def enter(
-        self, part: Path, name: str, over: Left, note: Note, progress: Progress = silent
+        self, part: Path, name: str, over: Leftover, note: Note, progress: Progress = silent
     ) -> None:
         """A complete file of this machine becomes a template: root's, read-only, and durable as
         far as we can see to that. ``over``: what of ours is there; disks may be backed by a
@@ -202,7 +202,7 @@ class TemplateStore(Sidecar, ABC):
         """By what a template that is there is known again."""
 
     @abstractmethod
-    def left(self, name: str, proof: str) -> Left:
+    def find_leftover(self, name: str, proof: str) -> Leftover:
         """What is there now, by the proof that was last noted."""
 
     @abstractmethod
@@ -314,7 +314,7 @@ class LocalTemplates(TemplateStore):
         return (self.cache / name).exists()
 
     def enter(
-        self, part: Path, name: str, over: Left, note: Note, progress: Progress = silent
+        self, part: Path, name: str, over: Leftover, note: Note, progress: Progress = silent
     ) -> None:
         """In one step, after which nothing is left to be done."""
         with open(part, "rb") as file:
@@ -322,7 +322,7 @@ class LocalTemplates(TemplateStore):
             os.fchown(file.fileno(), os.geteuid(), os.getegid())
             files.sync(file.fileno())
         note(_identity(part))
-        put = files.move_to_new if over is Left.NOTHING else os.rename
+        put = files.move_to_new if over is Leftover.NOTHING else os.rename
         try:
             put(part, self.cache / name)
             files.sync_directory(self.cache)
@@ -335,12 +335,12 @@ class LocalTemplates(TemplateStore):
     def proof(self, name: str) -> str:
         return _identity(self.cache / name)
 
-    def left(self, name: str, proof: str) -> Left:
+    def find_leftover(self, name: str, proof: str) -> Leftover:
         """The file that we moved there is the same inode, and nobody has written to it since."""
         try:
-            return Left.WHOLE if proof == self.proof(name) else Left.NOTHING
+            return Leftover.WHOLE if proof == self.proof(name) else Leftover.NOTHING
         except FileNotFoundError:
-            return Left.NOTHING
+            return Leftover.NOTHING
 
     def read(self, name: str) -> Iterator[bytes]:
         try:

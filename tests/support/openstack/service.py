@@ -11,7 +11,7 @@ from openstack.connection import Connection
 from tests.support.loopback import ADDRESS, accepts, free_port
 from tests.support.namespace import HostNamespaces
 from tests.support.openstack.environment import python
-from tests.support.processes import Daemon, belonging
+from tests.support.processes import Daemon, find_pids
 from tests.support.running import Running
 from tests.support.waiting import wait_for
 
@@ -52,7 +52,7 @@ class Service(Running):
     @property
     def pids(self) -> set[int]:
         """Every process on its host: stopped, it has the one that holds the namespaces."""
-        return set(belonging(self._host.holds))
+        return set(find_pids(self._host.holds))
 
     def start(self) -> None:
         """Start it unless it runs, and return when it serves."""

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from millpond.disks.disks import Disks
-from millpond.disks.growth import GROWTHS, Growth
+from millpond.disks.grow_strategies import STRATEGIES, GrowStrategy
 from millpond.disks.libvirt_storage import LibvirtStorage
 from millpond.errors import LibvirtFailed, NoSpace
 from millpond.libvirt.memory_pool import MemoryPool
 from millpond.libvirt.pool import PoolType
 from millpond.model.formats import Backend, DiskFormat
-from millpond.model.operation import Way
+from millpond.model.operation import GrowMethod
 from millpond.model.server import Disk
 from millpond.model.sizes import GiB, MiB
 from millpond.model.volume import Volume, VolumeSpec
@@ -91,15 +91,15 @@ def pool_with_a_disk(calls: int, *, size: int = GiB) -> PoolThatDies:
     return pool
 
 
-def growth(pool: PoolThatDies) -> Growth:
-    return GROWTHS[Way.REMADE](pool, DISK)
+def grow_strategy(pool: PoolThatDies) -> GrowStrategy:
+    return STRATEGIES[GrowMethod.COPY_VOLUME](pool, DISK)
 
 
 def take(pool: PoolThatDies, steps: list[str]) -> list[str]:
     """Take the steps as the journal does, and say which were begun and not finished."""
     for index, step in enumerate(steps):
         try:
-            getattr(growth(pool), step)(128 * MiB)
+            getattr(grow_strategy(pool), step)(128 * MiB)
         except Killed:
             return steps[index:]
     return []
@@ -123,7 +123,7 @@ def test_given_up_before_the_disk_is_touched_only_the_disk_remains(first: int) -
     pool = pool_with_a_disk(first)
     take(pool, ["begin"])
     pool.calls = 0
-    growth(pool).abandon()
+    grow_strategy(pool).abandon()
     assert pool.holds == {DISK.volume: "everything"}
     assert pool.get(DISK.volume).capacity == DISK.size
 
@@ -131,15 +131,15 @@ def test_given_up_before_the_disk_is_touched_only_the_disk_remains(first: int) -
 def test_without_room_for_both_nothing_is_begun() -> None:
     pool = pool_with_a_disk(0, size=127 * MiB)
     with pytest.raises(NoSpace, match="128 MiB needed, 63 MiB available"):
-        growth(pool).begin(128 * MiB)
+        grow_strategy(pool).begin(128 * MiB)
     assert pool.holds == {DISK.volume: "everything"}
 
 
 def test_a_disk_that_is_large_enough_is_not_copied() -> None:
     pool = pool_with_a_disk(0)
-    growth(pool).begin(DISK.size)
+    grow_strategy(pool).begin(DISK.size)
     assert list(pool.holds) == [DISK.volume]
-    assert growth(pool).finish(DISK.size) == DISK.size
+    assert grow_strategy(pool).finish(DISK.size) == DISK.size
 
 
 # In the journal
@@ -211,43 +211,43 @@ def test_a_single_disk_grows_however_often_it_was_interrupted(first: int, second
 def test_a_copy_that_was_removed_by_whoever_gave_up_is_made_again() -> None:
     """Its journal may say that the copy was complete: giving up could not be written down."""
     pool = pool_with_a_disk(0)
-    growth(pool).begin(128 * MiB)
-    growth(pool).abandon()
-    assert growth(pool).finish(128 * MiB) == 128 * MiB
+    grow_strategy(pool).begin(128 * MiB)
+    grow_strategy(pool).abandon()
+    assert grow_strategy(pool).finish(128 * MiB) == 128 * MiB
     assert pool.holds == {DISK.volume: "everything"}
 
 
 # Which way
 
 
-def way(type_: PoolType, disk: Disk, directory: Path, *, local: bool) -> Way:
+def method(type_: PoolType, disk: Disk, directory: Path, *, local: bool) -> GrowMethod:
     pool = MemoryPool("pool", type_=type_, local=local)
     pool.path = str(directory)
     pool.create(VolumeSpec(name=disk.volume, format=disk.format, capacity=disk.size))
     (directory / disk.volume).touch()
-    return LibvirtStorage(disk.backend, Pools(pool)).growth(disk).way
+    return LibvirtStorage(disk.backend, Pools(pool)).grow_strategy(disk).method
 
 
 @pytest.mark.parametrize(
     ("type_", "format", "local", "expected"),
     [
-        (PoolType.DIR, DiskFormat.QCOW2, True, Way.RESIZED),
-        (PoolType.DIR, DiskFormat.RAW, False, Way.RESIZED),
-        (PoolType.RBD, DiskFormat.RAW, False, Way.RESIZED),
-        (PoolType.LOGICAL, DiskFormat.RAW, True, Way.EXTENDED),
-        (PoolType.LOGICAL, DiskFormat.RAW, False, Way.REMADE),
-        (PoolType.DIR, DiskFormat.PLOOP, True, Way.REWRITTEN),
-        (PoolType.DIR, DiskFormat.PLOOP, False, Way.REWRITTEN),
+        (PoolType.DIR, DiskFormat.QCOW2, True, GrowMethod.RESIZE),
+        (PoolType.DIR, DiskFormat.RAW, False, GrowMethod.RESIZE),
+        (PoolType.RBD, DiskFormat.RAW, False, GrowMethod.RESIZE),
+        (PoolType.LOGICAL, DiskFormat.RAW, True, GrowMethod.LVEXTEND),
+        (PoolType.LOGICAL, DiskFormat.RAW, False, GrowMethod.COPY_VOLUME),
+        (PoolType.DIR, DiskFormat.PLOOP, True, GrowMethod.REWRITE_FILE),
+        (PoolType.DIR, DiskFormat.PLOOP, False, GrowMethod.REWRITE_FILE),
     ],
 )
 def test_the_way_follows_from_the_pool_the_format_and_the_hosts_files(
-    tmp_path: Path, type_: PoolType, format: DiskFormat, local: bool, expected: Way
+    tmp_path: Path, type_: PoolType, format: DiskFormat, local: bool, expected: GrowMethod
 ) -> None:
-    assert way(type_, replace(DISK, format=format), tmp_path, local=local) is expected
+    assert method(type_, replace(DISK, format=format), tmp_path, local=local) is expected
 
 
 def test_a_disk_goes_with_what_lies_beside_it() -> None:
     pool = pool_with_a_disk(0)
-    growth(pool).begin(128 * MiB)
+    grow_strategy(pool).begin(128 * MiB)
     LibvirtStorage(Backend.LVM, Pools(pool)).delete(DISK)
     assert pool.volumes() == []

@@ -1,4 +1,4 @@
-"""The ways in which a disk becomes larger."""
+"""How a disk grows: one strategy per method."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -13,18 +13,18 @@ from millpond.libvirt.locality import can_open
 from millpond.libvirt.pool import Pool
 from millpond.model.layer import FileSource, Layer
 from millpond.model.names import grown_name
-from millpond.model.operation import Way
+from millpond.model.operation import GrowMethod
 from millpond.model.server import Disk
 from millpond.model.sizes import format_size
 from millpond.model.volume import Volume, VolumeSpec
 from millpond.system import files, lvm, qemu_img
 
 
-class Growth(Protocol):
+class GrowStrategy(Protocol):
     """Of one disk. All of it may be called again after it was interrupted anywhere."""
 
     @property
-    def way(self) -> Way: ...
+    def method(self) -> GrowMethod: ...
 
     def size(self) -> int:
         """How large it is, which the record need not know: somebody may have grown it."""
@@ -43,8 +43,8 @@ class Growth(Protocol):
         ...
 
 
-class _OfOneDisk:
-    """Nothing lies beside it, unless its way says otherwise."""
+class _Strategy:
+    """Of one disk, next to which nothing lies unless the strategy says otherwise."""
 
     def __init__(self, pool: Pool, disk: Disk) -> None:
         self._pool = pool
@@ -65,8 +65,8 @@ class _OfOneDisk:
             raise NeedsHostFiles(f"growing volume {volume.name}", reason, volume.path)
 
 
-class Resized(_OfOneDisk):
-    way = Way.RESIZED
+class Resize(_Strategy):
+    method = GrowMethod.RESIZE
 
     def size(self) -> int:
         """By libvirt, where that takes the disk for what it is."""
@@ -87,10 +87,10 @@ class Resized(_OfOneDisk):
         return size
 
 
-class Extended(_OfOneDisk):
+class Lvextend(_Strategy):
     """A logical volume, which libvirt cannot grow."""
 
-    way = Way.EXTENDED
+    method = GrowMethod.LVEXTEND
 
     def size(self) -> int:
         return max(self._disk.size, lvm.size(self._volume().path))
@@ -123,10 +123,10 @@ class Extended(_OfOneDisk):
         _delete_grown(self._pool, self._disk)
 
 
-class Rewritten(_OfOneDisk):
+class RewriteFile(_Strategy):
     """A file of a format that nobody can grow in place."""
 
-    way = Way.REWRITTEN
+    method = GrowMethod.REWRITE_FILE
 
     def size(self) -> int:
         volume = self._volume()
@@ -167,10 +167,10 @@ class Rewritten(_OfOneDisk):
         self._pool.refresh()
 
 
-class Remade(_OfOneDisk):
+class CopyVolume(_Strategy):
     """A volume that only libvirt can reach, and libvirt cannot grow or rename it."""
 
-    way = Way.REMADE
+    method = GrowMethod.COPY_VOLUME
 
     def size(self) -> int:
         """As long as there is a copy, the disk may be half made."""
@@ -179,7 +179,7 @@ class Remade(_OfOneDisk):
     def begin(self, size: int) -> None:
         """As much as both need together is free, or nothing is done: when the disk is gone, its
         copy takes as much as that did."""
-        if self._is_remade():
+        if self._has_begun():
             return
         self.abandon()
         volume = self._volume()
@@ -207,7 +207,7 @@ class Remade(_OfOneDisk):
     def _copy(self) -> Volume | None:
         return self._pool.find(grown_name(self._disk.volume))
 
-    def _is_remade(self) -> bool:
+    def _has_begun(self) -> bool:
         """An attempt that was interrupted has begun to make the disk from its copy, which holds
         what is on no other volume: the copy is as large as the disk was."""
         copy, disk = self._copy(), self._pool.find(self._disk.volume)
@@ -222,9 +222,9 @@ def _delete_grown(pool: Pool, disk: Disk) -> None:
         pool.delete(grown_name(disk.volume))
 
 
-GROWTHS: Mapping[Way, Callable[[Pool, Disk], Growth]] = {
-    Way.RESIZED: Resized,
-    Way.EXTENDED: Extended,
-    Way.REWRITTEN: Rewritten,
-    Way.REMADE: Remade,
+STRATEGIES: Mapping[GrowMethod, Callable[[Pool, Disk], GrowStrategy]] = {
+    GrowMethod.RESIZE: Resize,
+    GrowMethod.LVEXTEND: Lvextend,
+    GrowMethod.REWRITE_FILE: RewriteFile,
+    GrowMethod.COPY_VOLUME: CopyVolume,
 }
