@@ -13,6 +13,7 @@ from millpond.errors import ImageRefused, NoSpace
 from millpond.images.intake import Intake
 from millpond.images.receive import receive, receive_file
 from millpond.images.source import Stream
+from millpond.model.callbacks import noop
 from millpond.model.formats import ImageFormat
 from millpond.system import files, streams
 from tests.support.loopfs import MIB, FilesystemKind, MakeFilesystem
@@ -110,7 +111,7 @@ def test_a_volume_that_is_fetched_into_a_full_file_system_is_not_filled_with_hol
     (small_tmpfs / "ballast").write_bytes(bytes(100 * 1024))
     content = random.Random(1).randbytes(MIB)
     with pytest.raises(NoSpace, match="no space left"):
-        streams.write([content], small_tmpfs / "fetched", files.silent)
+        streams.write([content], small_tmpfs / "fetched", noop)
 
 
 def test_an_image_of_holes_fits_where_its_length_does_not(

@@ -9,8 +9,8 @@ from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake
 from millpond.images.receive import receive_file
 from millpond.images.source import Upload
+from millpond.model.callbacks import noop
 from millpond.model.formats import ImageFormat
-from millpond.system.files import silent
 
 
 def die(config: str, content: str) -> None:
@@ -18,7 +18,7 @@ def die(config: str, content: str) -> None:
     assert uploads
     directory, source = uploads
     with Intake(directory).arriving() as (id, part):
-        found = receive_file(Path(content), part, ImageFormat.RAW, "half", silent)
+        found = receive_file(Path(content), part, ImageFormat.RAW, "half", noop)
         upload = Upload(
             id=id,
             path=part,

@@ -5,10 +5,11 @@ from pathlib import Path
 
 from millpond.images.catalogue import Catalogue
 from millpond.libvirt.memory_pool import MemoryPool
+from millpond.model.callbacks import noop
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.volume import Volume
-from millpond.records.journal import StepMoment, Watch, unwatched
+from millpond.records.journal import StepMoment, Watch
 from millpond.templates.downloading import DownloadingTemplateImagehandler
 from millpond.templates.handler import HandlerContext
 from millpond.templates.publication import Users
@@ -38,7 +39,7 @@ def unused(_name: str) -> tuple[str, ...]:
 
 
 def handler(
-    store: TemplateStore, tmp_path: Path, users: Users = unused, watch: Watch = unwatched
+    store: TemplateStore, tmp_path: Path, users: Users = unused, watch: Watch = noop
 ) -> DownloadingTemplateImagehandler:
     images = Catalogue(tmp_path / "images")
     return DownloadingTemplateImagehandler(

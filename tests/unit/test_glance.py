@@ -22,12 +22,12 @@ from millpond.errors import (
 from millpond.images.glance import Glance
 from millpond.images.receive import receive
 from millpond.images.source import Upload
+from millpond.model.callbacks import noop
 from millpond.model.cloud import CloudAccess
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId
 from millpond.model.transfer import Patience
-from millpond.system.files import silent
 from millpond.templates.downloading import refuse_larger_disk
 from tests.support.glance_pages import (
     FILE,
@@ -255,7 +255,7 @@ def test_an_upload_that_fails_is_deleted(
 ) -> None:
     web.offer(path, b"", usual=Answer(status=status))
     with pytest.raises(UploadFailed, match=f"image guest cannot be uploaded: {sentence}"):
-        source.upload(upload, silent)
+        source.upload(upload, noop)
     assert requests_of(web)[-1] == ("DELETE", f"/v2/images/{ID}")
 
 
@@ -264,7 +264,7 @@ def test_an_upload_that_arrived_as_other_bytes_is_deleted(
 ) -> None:
     offer_description(web, b"other")
     with pytest.raises(UploadFailed, match="Glance has other bytes than were sent"):
-        source.upload(upload, silent)
+        source.upload(upload, noop)
     assert requests_of(web)[-1] == ("DELETE", f"/v2/images/{ID}")
 
 

@@ -14,12 +14,12 @@ from millpond.disks.libvirt_storage import LibvirtStorage
 from millpond.errors import LibvirtFailed, NoSpace
 from millpond.libvirt.memory_pool import MemoryPool
 from millpond.libvirt.pool import PoolType
+from millpond.model.callbacks import noop
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.operation import GrowMethod
 from millpond.model.server import Disk
 from millpond.model.sizes import GiB, MiB
 from millpond.model.volume import Volume, VolumeSpec
-from millpond.records.journal import unwatched
 from millpond.records.records import FileRecords
 from millpond.servers import grow
 from millpond.servers.recover import recover
@@ -168,7 +168,7 @@ def host_of(pool: PoolThatDies, records: FileRecords) -> Any:
         records=records,
         claims=None,
         disks=disks_in(pool),
-        watch=unwatched,
+        watch=noop,
     )
 
 

@@ -5,11 +5,12 @@ from contextlib import contextmanager
 import pytest
 
 from millpond.errors import HostProblem, MillpondError, UnknownOperation
+from millpond.model.callbacks import noop
 from millpond.records import journal
-from millpond.records.journal import Step, StepMoment, nothing, recover, run
+from millpond.records.journal import Step, StepMoment, recover, run
 
 
-def Verb(name, steps, *, finished=lambda state: state, undone=nothing, resumes=False):  # noqa: N802
+def Verb(name, steps, *, finished=lambda state: state, undone=noop, resumes=False):  # noqa: N802
     return journal.Verb(name, steps, finished=finished, undone=undone, resumes=resumes)
 
 

@@ -8,9 +8,9 @@ from millpond.errors import HostProblem
 from millpond.libvirt.locality import LocalityProbe, can_open, is_locality_probe, probe
 from millpond.libvirt.memory_pool import MemoryPool
 from millpond.libvirt.pool import PoolType, download
+from millpond.model.callbacks import scaled
 from millpond.model.formats import DiskFormat
 from millpond.model.volume import VolumeSpec
-from millpond.system.files import scaled
 
 
 class PoolHere(MemoryPool):

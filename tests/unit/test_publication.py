@@ -8,12 +8,13 @@ from millpond.errors import TemplateInUse, VolumeExists
 from millpond.images.catalogue import Catalogue
 from millpond.images.intake import Intake
 from millpond.libvirt.memory_pool import MemoryPool
+from millpond.model.callbacks import noop
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import template_name
 from millpond.model.template import Prepared
 from millpond.model.volume import Volume, VolumeSpec
-from millpond.records.journal import StepMoment, unwatched
+from millpond.records.journal import StepMoment
 from millpond.templates.publication import Publication
 from millpond.templates.remote import RemoteTemplates
 from millpond.templates.store import LocalTemplates, TemplateStore
@@ -195,7 +196,7 @@ def test_a_preparation_before_its_proof_proves_nothing(store: TemplateStore, pat
         if note is not None:
             store.write(store.incoming(path.name) / "passage.json", note)
         put_foreign(path)
-        Publication(store, unused, unwatched).cleanup(path.name)
+        Publication(store, unused, noop).cleanup(path.name)
         assert path.read_bytes() == FOREIGN
 
 

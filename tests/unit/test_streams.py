@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from millpond.model.callbacks import noop
 from millpond.system import files, streams
 
 KIB = 1024
@@ -70,7 +71,7 @@ def test_a_short_write_of_what_is_fetched_is_an_error_and_no_hole(tmp_path):
         yield b"y"
 
     with limited(), pytest.raises(OSError, match="File too large"):
-        streams.write(pieces(), tmp_path / "fetched", files.silent)
+        streams.write(pieces(), tmp_path / "fetched", noop)
 
 
 def test_a_short_write_is_completed_or_an_error(tmp_path):

@@ -21,12 +21,12 @@ from millpond.hosts.cache import (
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
 from millpond.images.source import find_boot_images
+from millpond.model.callbacks import Progress
 from millpond.model.formats import DiskFormat
 from millpond.model.names import printable
 from millpond.model.sizes import format_size
 from millpond.model.template import Template
 from millpond.model.volume import Volume
-from millpond.system.files import Progress
 from millpond.templates.scrub import Outcome, Scrubbed
 from millpond.templates.verdicts import Verdict
 

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from millpond.errors import MillpondError
+from millpond.model.callbacks import Progress, noop
 from millpond.model.names import printable
-from millpond.records.journal import Watch, unwatched
-from millpond.system.files import Progress, silent
+from millpond.records.journal import Watch
 
 _GAP = "  "
 # What JSON itself lets stand: C1 controls, and what turns lines round.
@@ -72,7 +72,7 @@ def steps(description: str, total: Callable[[], int | None]) -> Iterator[tuple[W
     """Progress of an operation of several steps: the watch names the step, and the other is told
     of the bytes of the one that copies."""
     if not sys.stderr.isatty():
-        yield unwatched, silent
+        yield noop, noop
         return
     with _terminal().bar(printable(description), total) as shown:
         yield shown

@@ -14,6 +14,7 @@ from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
 from millpond.images.intake import Intake
 from millpond.images.source import TakesUploads, Upload
+from millpond.model.callbacks import Progress
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import check_name
@@ -21,7 +22,6 @@ from millpond.model.server import Server
 from millpond.model.sizes import format_size
 from millpond.servers.snapshot import FORMATS, SnapshotRequest, extract
 from millpond.servers.snapshot import snapshot as make_snapshot
-from millpond.system.files import Progress
 
 
 @app.command()

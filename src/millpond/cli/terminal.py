@@ -17,8 +17,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from millpond.model.callbacks import Progress as Report
 from millpond.records.journal import StepMoment, Watch
-from millpond.system.files import Progress as Report
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from millpond.disks.grow_strategies import GrowStrategy
 from millpond.libvirt.pool import Pool
+from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
 from millpond.model.layer import Chain, Layer
@@ -13,7 +14,6 @@ from millpond.model.names import ServerId
 from millpond.model.operation import GrowMethod
 from millpond.model.server import Content, Disk, TemplateRef
 from millpond.model.template import Template
-from millpond.system.files import Progress, silent
 
 
 class PoolsOf(Protocol):
@@ -77,7 +77,7 @@ class ImageBackend(Protocol):
         """What a crash may have left; before a server starts on it."""
         ...
 
-    def extract(self, disk: Disk, image: ImageFile, progress: Progress = silent) -> None:
+    def extract(self, disk: Disk, image: ImageFile, progress: Progress = noop) -> None:
         """What the disk holds, as one image; told of as many bytes as it has.
         Nobody writes to it: the server is off, or goes on in an overlay. A backend that supports
         snapshots gives what the disk held when it was frozen, and callers freeze it first."""

@@ -13,6 +13,7 @@ from millpond.disks.grow_strategies import GrowStrategy
 from millpond.disks.selection import Selection
 from millpond.errors import DiskTooSmall, ImageRefused
 from millpond.images.source import ImageSource
+from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
 from millpond.model.layer import Chain, Layer
@@ -21,8 +22,7 @@ from millpond.model.operation import GrowMethod
 from millpond.model.server import Content, Disk, TemplateRef
 from millpond.model.sizes import MiB, enough_for, format_size, whole_sectors
 from millpond.model.template import Template
-from millpond.records.journal import Watch, unwatched, watching
-from millpond.system.files import Progress, silent
+from millpond.records.journal import Watch, watching
 from millpond.system.locks import Locks
 from millpond.templates.blank import BlankTemplates
 from millpond.templates.handler import BaseTemplateImagehandler
@@ -44,7 +44,7 @@ class Disks:
     blanks: Callable[[], BlankTemplates]
     base_pool: str
     locks: Locks
-    watch: Watch = unwatched
+    watch: Watch = noop
 
     def lock(self, server: ServerId, *, wait: bool = True) -> AbstractContextManager[None]:
         """For a caller whose records have no lock: held from before a disk is made until its
@@ -67,7 +67,7 @@ class Disks:
         return backend.plan(replace(request, size=size), template)
 
     def fetch_template(
-        self, disk: Disk, image: ImageId | None, progress: Progress = silent
+        self, disk: Disk, image: ImageId | None, progress: Progress = noop
     ) -> Template | None:
         """What it is made from, prepared if it is not there yet; None for a disk that begins
         empty."""
@@ -119,7 +119,7 @@ class Disks:
         storage = self._serving(disk)
         return storage if isinstance(storage, SupportsSnapshots) else None
 
-    def extract(self, disk: Disk, image: ImageFile, progress: Progress = silent) -> None:
+    def extract(self, disk: Disk, image: ImageFile, progress: Progress = noop) -> None:
         """Nobody writes to it. One with native snapshots is frozen, and read as it was then."""
         self._serving(disk).extract(disk, image, progress)
 

@@ -12,10 +12,11 @@ from millpond.disks.disks import Disks
 from millpond.errors import DiskNotFound
 from millpond.libvirt.block_jobs import COPY, BlockJobs
 from millpond.libvirt.domains import DomainDisks, Domains
+from millpond.model.callbacks import noop
 from millpond.model.layer import FileSource, Layer
 from millpond.model.names import ServerId
 from millpond.model.server import Disk
-from millpond.records.journal import Watch, unwatched, watching
+from millpond.records.journal import Watch, watching
 from millpond.system import files, qemu_img
 from millpond.system.waiting import POLL
 from millpond.xml.domain import DiskXml
@@ -32,7 +33,7 @@ class Imaging:
         domains: Domains,
         domain_disks: DomainDisks,
         jobs: BlockJobs,
-        watch: Watch = unwatched,
+        watch: Watch = noop,
     ) -> None:
         self._disks = disks
         self._domains = domains

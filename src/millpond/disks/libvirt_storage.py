@@ -14,6 +14,7 @@ from millpond.errors import DiskTooSmall, NeedsHostFiles, VolumeNotFound
 from millpond.images.formats import written
 from millpond.libvirt import locality
 from millpond.libvirt.pool import Pool, download
+from millpond.model.callbacks import Progress, noop, scaled
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import Chain, FileSource, Layer, VolumeSource
 from millpond.model.names import extracted_name, volume_name
@@ -22,9 +23,7 @@ from millpond.model.server import Disk, TemplateRef
 from millpond.model.sizes import enough_for, format_size
 from millpond.model.template import Template
 from millpond.model.volume import Backing, Volume, VolumeSpec
-from millpond.records.journal import nothing
 from millpond.system import files, qemu_img
-from millpond.system.files import Progress, silent
 from millpond.system.qemu_img import ToolProgress
 
 LOG = logging.getLogger(__name__)
@@ -41,7 +40,7 @@ class LibvirtStorage:
         backend: Backend,
         pools: PoolsOf,
         *,
-        find_linked: FindLinked = nothing,
+        find_linked: FindLinked = noop,
     ) -> None:
         self._backend = backend
         self._pools = pools
@@ -107,7 +106,7 @@ class LibvirtStorage:
         volume = Layer(source=base, format=disk.template.format)
         return top, self._find_linked(disk.template.volume) or volume
 
-    def extract(self, disk: Disk, image: ImageFile, progress: Progress = silent) -> None:
+    def extract(self, disk: Disk, image: ImageFile, progress: Progress = noop) -> None:
         """By qemu-img with every layer stated: createXMLFrom would take a raw disk for what its
         first bytes say, and a guest writes those (trap 2)."""
         if self._is_local(disk):
@@ -304,18 +303,18 @@ def _needs_whole_image(disk: Disk) -> bool:
     return disk.format is not DiskFormat.RAW
 
 
-def _download_image(pool: Pool, disk: Disk, image: ImageFile, progress: Progress = silent) -> None:
+def _download_image(pool: Pool, disk: Disk, image: ImageFile, progress: Progress = noop) -> None:
     """Half of the way, if what is fetched is converted here."""
     volume = _make_whole_image(pool, disk) if _needs_whole_image(disk) else pool.get(disk.volume)
     if disk.format is image.format and not image.compress:
-        told = files.scaled(progress, volume.length, disk.size)
+        told = scaled(progress, volume.length, disk.size)
         download(pool, volume.name, image.path, told)
         return
     half = disk.size // 2
     fetched = image.path.with_name(f"{image.path.name}.volume")
     files.remove(fetched)
     try:
-        download(pool, volume.name, fetched, files.scaled(progress, volume.length, half))
+        download(pool, volume.name, fetched, scaled(progress, volume.length, half))
         layer = Layer(source=FileSource(path=str(fetched)), format=disk.format)
         rest = ToolProgress(progress=progress, total=disk.size - half)
         qemu_img.extract([layer], image.path, image.format, compress=image.compress, told=rest)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from millpond.disks.backend import ImageBackend, UploadsTemplates
 from millpond.disks.selection import Selection
 from millpond.images.source import BootImages
+from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
 from millpond.model.template import Template
-from millpond.system.files import Progress, silent
 from millpond.templates.handler import BaseTemplateImagehandler
 
 
@@ -38,7 +38,7 @@ def fetch(
     storage: Callable[[Backend], ImageBackend],
     wanted: Sequence[Wanted],
     concurrency: int,
-    progress: Progress = silent,
+    progress: Progress = noop,
 ) -> list[Template]:
     """All of them, some at a time, and into the pool of their disks where those are made from
     what is there. One that fails does not keep the others from being made."""

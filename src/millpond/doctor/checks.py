@@ -13,7 +13,6 @@ from millpond.doctor import (
     libvirt_host,
     permissions,
     placement,
-    places,
     pools,
     records,
     servers,
@@ -47,6 +46,10 @@ class Check(Generic[S]):
     """What is said in place of the checks that need this one, once it has found a problem."""
 
 
+def _explain_remote(host: Host) -> str:
+    return "" if host.seems_local else "the files of the host cannot be opened here"
+
+
 COMMON: tuple[Check[Host], ...] = (
     Check(name="state", looks=(records.state_directory,)),
     Check(
@@ -68,16 +71,14 @@ OF_A_HOST: tuple[Check[Host], ...] = (
         lack="libvirt or QEMU is too old",
     ),
     Check(name="kvm", looks=(kvm.look,), needs=("versions",)),
-    Check(
-        name="apparmor", looks=(apparmor.look,), needs=("versions",), skips=places.explain_remote
-    ),
+    Check(name="apparmor", looks=(apparmor.look,), needs=("versions",), skips=_explain_remote),
     Check(name="space", looks=(space.look,)),
     Check(name="pools", looks=(pools.look,), needs=("versions",), lack="a pool cannot be used"),
     Check(
         name="permissions",
         looks=(permissions.ways, permissions.bases),
         needs=("versions",),
-        skips=places.explain_remote,
+        skips=_explain_remote,
     ),
     Check(name="operations", looks=(servers.interrupted,), needs=("records",)),
     Check(
@@ -97,13 +98,13 @@ OF_A_HOST: tuple[Check[Host], ...] = (
         name="directories",
         looks=(strays.directories,),
         needs=("versions", "records"),
-        skips=places.explain_remote,
+        skips=_explain_remote,
     ),
     Check(
         name="legacy",
         looks=(legacy.look,),
         needs=("records", "pools"),
-        skips=places.explain_remote,
+        skips=_explain_remote,
     ),
 )
 

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 from millpond.doctor.finding import Finding, Level, counted, ok, problem, warning
-from millpond.doctor.places import nearest_existing
 from millpond.errors import HostNotConfigured, NewerRecord, Tool, UnreadableRecord
 from millpond.hosts.host import Host
 from millpond.system import files
@@ -17,7 +16,7 @@ from millpond.system.locks import Locks
 
 def state_directory(host: Host) -> Iterator[Finding]:
     path = host.shared.settings.state_path
-    there = nearest_existing(path)
+    there = files.nearest_existing(path)
     if not os.access(there, os.W_OK | os.X_OK):
         yield problem(
             f"the state directory {path} cannot be written to: {_describe(there)}",

@@ -6,11 +6,11 @@ from functools import partial
 from pathlib import Path
 
 from millpond.doctor.finding import Finding, ok, problem, warning
-from millpond.doctor.places import nearest_existing
 from millpond.hosts.host import Host
 from millpond.libvirt.pool import PoolType
 from millpond.libvirt.pools import overview
 from millpond.model.sizes import GiB, MiB, format_size
+from millpond.system import files
 
 # Below one of these the next template or copy may not fit.
 _LITTLE = 1 * GiB
@@ -31,7 +31,7 @@ def look(host: Host) -> Iterator[Finding]:
     for kept, path in {"the state directory": state, **pools}.items():
         systems.setdefault(_device(path), {})[kept] = path
     for device, places in systems.items():
-        usage = shutil.disk_usage(nearest_existing(next(iter(places.values()))))
+        usage = shutil.disk_usage(files.nearest_existing(next(iter(places.values()))))
         takers = {"images": state / "images", **pools}
         here = {kept: path for kept, path in takers.items() if _device(path) == device}
         do = partial(_advice, here)
@@ -59,7 +59,7 @@ def _advice(places: Mapping[str, Path]) -> str:
 
 
 def _device(path: Path) -> int:
-    return nearest_existing(path).stat().st_dev
+    return files.nearest_existing(path).stat().st_dev
 
 
 def _sizes(places: Mapping[str, Path]) -> str:
@@ -69,7 +69,7 @@ def _sizes(places: Mapping[str, Path]) -> str:
 
 
 def _space(directory: Path, seen: set[int]) -> int:
-    files = [each.lstat() for each in directory.rglob("*")]
-    new = {each.st_ino: each.st_blocks * _BLOCK for each in files if each.st_ino not in seen}
+    found = [each.lstat() for each in directory.rglob("*")]
+    new = {each.st_ino: each.st_blocks * _BLOCK for each in found if each.st_ino not in seen}
     seen.update(new)
     return sum(new.values())

@@ -10,8 +10,9 @@ from millpond.errors import BadInput, HostNotConfigured, NoSuchHost
 from millpond.hosts.capabilities import Schedulable
 from millpond.hosts.host import Host
 from millpond.hosts.shared import Shared
+from millpond.model.callbacks import noop
 from millpond.model.server import Server
-from millpond.records.journal import Watch, unwatched
+from millpond.records.journal import Watch
 from millpond.scheduling.api import LazyDoor
 from millpond.scheduling.claims import Claims, PlacedClaims
 from millpond.scheduling.placement import Placement
@@ -23,12 +24,12 @@ from millpond.scheduling.summary import HostSummary, summarize
 class Deployment(Shared):
     """No host is spoken to before something is asked of it."""
 
-    def __init__(self, settings: Settings, watch: Watch = unwatched) -> None:
+    def __init__(self, settings: Settings, watch: Watch = noop) -> None:
         super().__init__(settings)
         self._watch = watch
 
     @classmethod
-    def load(cls, config_files: Sequence[Path], watch: Watch = unwatched) -> "Deployment":
+    def load(cls, config_files: Sequence[Path], watch: Watch = noop) -> "Deployment":
         return cls(config.load(config_files), watch)
 
     @cached_property

@@ -35,11 +35,12 @@ from millpond.libvirt.domains import (
 )
 from millpond.libvirt.pool import Pool, PoolType
 from millpond.libvirt.pools import PoolPlan, Pools, PoolWanted
+from millpond.model.callbacks import noop
 from millpond.model.cloud import LinkAccess
 from millpond.model.formats import Backend
 from millpond.model.layer import CephAccess
 from millpond.model.server import VirtType
-from millpond.records.journal import Watch, nothing, unwatched
+from millpond.records.journal import Watch
 from millpond.records.records import Records, RecordsOfHosts
 from millpond.scheduling.claims import Claims
 from millpond.system import ceph_conf
@@ -102,7 +103,7 @@ class Host:
         self,
         name: str,
         shared: Shared,
-        watch: Watch = unwatched,
+        watch: Watch = noop,
         claims: Claims | None = None,
     ) -> None:
         self.name = name
@@ -207,7 +208,7 @@ class Host:
             watch=self.watch,
             note_use=self.leases.note,
             make_room=self._make_room,
-            adopt_image=bases.adopt_image if bases else nothing,
+            adopt_image=bases.adopt_image if bases else noop,
             link_access=lambda: self.link_access,
         )
         wanted = self.shared.settings.template_image_handler
@@ -242,7 +243,7 @@ class Host:
             self.watch,
             self.leases.note,
             self._make_room,
-            self.nova_bases.adopt_swap if self.nova_bases else nothing,
+            self.nova_bases.adopt_swap if self.nova_bases else noop,
         )
 
     @cached_property

@@ -26,6 +26,7 @@ from millpond.errors import (
 )
 from millpond.images.formats.inspection import Inspection
 from millpond.images.source import Proof, SignatureCheck, Stream, Upload, pick
+from millpond.model.callbacks import Progress
 from millpond.model.cloud import CloudAccess
 from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.image import Image
@@ -33,7 +34,6 @@ from millpond.model.names import UUID, ImageId
 from millpond.model.sizes import MiB
 from millpond.records.journal import undo_on_failure
 from millpond.system import cloud
-from millpond.system.files import Progress
 from millpond.system.http import BLOCK, Reading, begins_at
 
 LOG = logging.getLogger(__name__)

@@ -14,13 +14,13 @@ from millpond.images.catalogue import LOCK, Catalogue, ImageRecord, lock_of
 from millpond.images.receive import Received, receive, receive_file
 from millpond.images.source import Stream, find_boot_images
 from millpond.images.suffixes import stated_format, stated_name
+from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId, check_name
 from millpond.records import codec
 from millpond.records.journal import undo_on_failure
 from millpond.system import files
-from millpond.system.files import Progress, silent
 
 LOG = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Intake(Catalogue):
         name: str | None = None,
         format: ImageFormat | None = None,
         properties: Mapping[str, str] | None = None,
-        progress: Progress = silent,
+        progress: Progress = noop,
     ) -> Image:
         """Receive an image from a file ('-' is standard input). What its name and format are
         not told, the file's name must say."""
@@ -53,7 +53,7 @@ class Intake(Catalogue):
         name: str,
         format: ImageFormat,
         properties: Mapping[str, str] | None = None,
-        progress: Progress = silent,
+        progress: Progress = noop,
     ) -> Image:
         """Receive an image from elsewhere."""
         with self.adding(name, format, properties) as (part, publish):
@@ -79,7 +79,7 @@ class Intake(Catalogue):
             yield part, publish
 
     def save(
-        self, image: Image, target: Path, *, force: bool = False, progress: Progress = silent
+        self, image: Image, target: Path, *, force: bool = False, progress: Progress = noop
     ) -> Path:
         """Write a copy, compared with what was added; into a directory, under the image's name.
         An interrupted one leaves what was there before."""

@@ -17,11 +17,12 @@ from millpond.images.formats import ploop_directory
 from millpond.images.formats.container import AGAIN
 from millpond.images.formats.inspection import Inspection
 from millpond.images.source import Stream
+from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.sizes import format_size
 from millpond.records.journal import undo_on_failure
 from millpond.system import files
-from millpond.system.files import CHUNK, Progress, silent
+from millpond.system.files import CHUNK
 
 LOG = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ def receive(
     target: Path,
     declared: ImageFormat,
     name: str,
-    progress: Progress = silent,
+    progress: Progress = noop,
 ) -> Received:
     """A stream to a new file, which keeps zeros as holes. Broken off, it is gone on with, or
     begun again. No such file is left by a failure."""
@@ -76,7 +77,7 @@ def receive_file(
     target: Path,
     declared: ImageFormat,
     name: str,
-    progress: Progress = silent,
+    progress: Progress = noop,
 ) -> Received:
     """The same from a file of this machine, whose bytes are not written again where the file
     system can share them. Then it is the copy that is read: who writes to the source meanwhile
@@ -91,7 +92,7 @@ def receive_file(
         return receiver.finish()
 
 
-def examine(path: Path, declared: ImageFormat, name: str, progress: Progress = silent) -> Received:
+def examine(path: Path, declared: ImageFormat, name: str, progress: Progress = noop) -> Received:
     """A file that we made ourselves, inspected as strictly as anybody else's."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from millpond.errors import Ambiguous, BadOption, ImageNotFound
+from millpond.model.callbacks import Progress
 from millpond.model.formats import ImageFormat
 from millpond.model.image import KERNEL_ID, RAMDISK_ID, Image
 from millpond.model.names import ImageId
 from millpond.model.server import Content
 from millpond.model.transfer import Digest
-from millpond.system.files import Progress
 
 
 class Proof(Protocol):

@@ -16,13 +16,13 @@ from millpond.disks.grow_strategies import GrowStrategy
 from millpond.errors import DamagedRecord, StateNotWritable, Unsupported
 from millpond.legacy import disk_info
 from millpond.legacy.image_files import PLOOP_DESCRIPTOR, PLOOP_IMAGE
+from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import Chain, FileSource, Layer
 from millpond.model.operation import GrowMethod
 from millpond.model.server import Disk, TemplateRef
 from millpond.model.template import Template
 from millpond.system import files, qcow2, qemu_img
-from millpond.system.files import Progress, silent
 from millpond.system.qemu_img import ToolProgress
 
 LOG = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class LegacyStorage:
         if self.exists(disk) and own_format.close(_image_path(disk), disk.format):
             LOG.info("repaired %s, which a crash had left open", disk.path)
 
-    def extract(self, disk: Disk, image: ImageFile, progress: Progress = silent) -> None:
+    def extract(self, disk: Disk, image: ImageFile, progress: Progress = noop) -> None:
         chain, told = self.chain(disk), ToolProgress(progress=progress, total=disk.size)
         qemu_img.extract(chain, image.path, image.format, compress=image.compress, told=told)
 

@@ -23,12 +23,12 @@ from millpond.errors import (
 )
 from millpond.libvirt.locality import Probe, probe
 from millpond.libvirt.pool import CAPABILITIES, PoolType
+from millpond.model.callbacks import Progress, noop
 from millpond.model.layer import CephAccess, RbdSource, Source, VolumeSource
 from millpond.model.sizes import format_size
 from millpond.model.volume import Clearing, ClearMethod, PoolUsage, Volume, VolumeSpec
 from millpond.records.journal import undo_on_failure
 from millpond.system import libvirtd, streams
-from millpond.system.files import Progress, silent
 from millpond.system.libvirtd import Libvirtd, create_validated, open_stream
 from millpond.system.locks import Locks
 from millpond.system.streams import PIECE, Piece
@@ -160,7 +160,7 @@ class LibvirtPool:
                 stream.send(content[start : start + PIECE])
             stream.finish()
 
-    def send(self, name: str, source: Path, progress: Progress = silent) -> None:
+    def send(self, name: str, source: Path, progress: Progress = noop) -> None:
         size, flags = source.stat().st_size, self._sparsely(libvirtd.UPLOAD_SPARSE)
         with (
             open(source, "rb") as file,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from millpond.errors import NoSpace, Unsupported, VolumeExists, VolumeNotFound
 from millpond.libvirt.pool import CAPABILITIES, PoolType
+from millpond.model.callbacks import Progress, noop
 from millpond.model.layer import CephAccess, Source, VolumeSource
 from millpond.model.sizes import GiB, format_size
 from millpond.model.volume import PoolUsage, Volume, VolumeSpec
-from millpond.system.files import Progress, silent
 from millpond.system.streams import Piece
 
 
@@ -89,7 +89,7 @@ class MemoryPool:
         )
         self._contents[volume.path] = content + before[len(content) :]
 
-    def send(self, name: str, source: Path, progress: Progress = silent) -> None:
+    def send(self, name: str, source: Path, progress: Progress = noop) -> None:
         content = source.read_bytes()
         self.upload(name, content)
         progress(len(content))

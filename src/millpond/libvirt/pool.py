@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Protocol
 
 from millpond.errors import HostProblem
+from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import DiskFormat
 from millpond.model.layer import CephAccess, Source
 from millpond.model.volume import PoolCapabilities, PoolUsage, Volume, VolumeSpec
 from millpond.system import streams
-from millpond.system.files import Progress, silent
 from millpond.system.streams import Piece
 
 
@@ -81,7 +81,7 @@ class Pool(Protocol):
         at what it has received (trap 2)."""
         ...
 
-    def send(self, name: str, source: Path, progress: Progress = silent) -> None:
+    def send(self, name: str, source: Path, progress: Progress = noop) -> None:
         """A file of this machine into a volume that was made as long as it is, in one pass; holes
         stay holes. The same holds as of an upload. Broken off, the volume is left half filled."""
         ...
@@ -125,7 +125,7 @@ CAPABILITIES: Mapping[PoolType, PoolCapabilities] = {
 }
 
 
-def download(pool: Pool, name: str, target: Path, progress: Progress = silent) -> None:
+def download(pool: Pool, name: str, target: Path, progress: Progress = noop) -> None:
     """Into a new file, with the holes that it has there."""
     expected = pool.get(name)
     _refuse_unless_whole(expected, streams.write(pool.pieces(name), target, progress))

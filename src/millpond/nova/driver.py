@@ -25,6 +25,7 @@ from millpond.disks.backend import ImageFile
 from millpond.hosts.cache import list_templates, prune_bases
 from millpond.hosts.capabilities import disk_space, supported_image_types
 from millpond.hosts.host import Host
+from millpond.model.callbacks import noop
 from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.names import ImageId, ServerId, template_name
 from millpond.model.server import Disk
@@ -35,7 +36,7 @@ from millpond.nova.images import GuestDisk, PoolBackend
 from millpond.nova.moves import RefusesMoves, refuse_resize
 from millpond.nova.records import InstanceRecords
 from millpond.nova.recovery import recover, snapshots_of, sweep
-from millpond.records.journal import Watch, undo_on_failure, unwatched
+from millpond.records.journal import Watch, undo_on_failure
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ _RUNS = (power_state.RUNNING, power_state.PAUSED)
 
 
 class MillpondDriver(RefusesMoves):
-    watch: Watch = staticmethod(unwatched)
+    watch: Watch = staticmethod(noop)
     """Told the steps of disks and templates."""
 
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:

@@ -11,14 +11,15 @@ from millpond.config import ImageSourceOption
 from millpond.errors import BadConfiguration, BadOption
 from millpond.hosts.host import Host
 from millpond.hosts.shared import Shared
+from millpond.model.callbacks import noop
 from millpond.nova.records import NovaRecords
-from millpond.records.journal import Watch, unwatched
+from millpond.records.journal import Watch
 
 _VIRT_TYPES = ("kvm", "qemu")
 _NO_INJECTION = -2
 
 
-def host(watch: Watch = unwatched) -> Host:
+def host(watch: Watch = noop) -> Host:
     """Raises BadConfiguration for what could not work with any server."""
     conf = nova.conf.CONF
     if problems := tuple(_problems(conf)):

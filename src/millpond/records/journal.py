@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
 from millpond.errors import HostProblem, MillpondError, Tool, UnknownOperation
+from millpond.model.callbacks import noop
 
 LOG = logging.getLogger(__name__)
 
@@ -55,11 +56,6 @@ class Verb(Generic[S]):
         return self.resumes or self.arrived(state, step)
 
 
-def nothing(*_what: object) -> None:
-    """As an undo: there is nothing to undo. As an end: nothing is left. As a callback: nobody
-    wants to know."""
-
-
 def as_step(act: Callable[[S], object]) -> Callable[[S], S]:
     """As what a step does: something that leaves the state as it is."""
 
@@ -92,10 +88,6 @@ Watch = Callable[[str, str, StepMoment], None]
 kill the process there."""
 
 
-def unwatched(_verb: str, _step: str, _moment: StepMoment) -> None:
-    """Nobody watches."""
-
-
 @contextmanager
 def watching(watch: Watch, verb: str, step: str) -> Iterator[None]:
     """The block is the step; one that fails has no end."""
@@ -111,7 +103,7 @@ def run(
     verb: Verb[S],
     state: S,
     journal: Journal[S],
-    watch: Watch = unwatched,
+    watch: Watch = noop,
     beginning: AbstractContextManager[object] = _NO_LOCK,
 ) -> S:
     """Take all steps. One that fails: what was done is undone; or, of a verb that resumes and
@@ -139,7 +131,7 @@ def run(
 
 
 def recover(
-    verb: Verb[S], step: str, state: S, journal: Journal[S], watch: Watch = unwatched
+    verb: Verb[S], step: str, state: S, journal: Journal[S], watch: Watch = noop
 ) -> S | None:
     """Finish or undo what was interrupted at ``step``; None if nothing is left of it.
 
@@ -204,7 +196,7 @@ def _journal_undo(verb: Verb[S], journal: Journal[S], at: int) -> Verb[S]:
     def noted(step: Step[S]) -> Step[S]:
         def undo(state: S) -> None:
             journal.enter(state, verb.name, step.name)
-            (step.undo or nothing)(state)
+            (step.undo or noop)(state)
 
         return replace(step, undo=undo)
 

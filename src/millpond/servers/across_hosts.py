@@ -7,6 +7,7 @@ from millpond.errors import ConnectionLost, HostNotConfigured, HostProblem, Host
 from millpond.hosts.cache import has_template
 from millpond.hosts.deployment import Deployment
 from millpond.libvirt.domains import Domains
+from millpond.model.callbacks import Progress, noop
 from millpond.model.server import Server
 from millpond.records.records import Records
 from millpond.scheduling.decision import Decision
@@ -15,7 +16,6 @@ from millpond.servers import create as creation
 from millpond.servers import delete as deletion
 from millpond.servers import steps
 from millpond.servers.create import ServerRequest, plan_server, scheduling_request
-from millpond.system.files import Progress, silent
 
 _DOING = {"create": "creating", "delete": "deleting", "start": "starting", "reboot": "rebooting"}
 
@@ -49,7 +49,7 @@ def create(
     host: str = "",
     *,
     start: bool = True,
-    progress: Progress = silent,
+    progress: Progress = noop,
 ) -> Server:
     """On the best host that has room, or on the named one if it is fit for it."""
 

@@ -19,6 +19,7 @@ from millpond.errors import BadOption
 from millpond.hosts.host import Host
 from millpond.images.source import BootImages, find_boot_images
 from millpond.libvirt.domains import ON
+from millpond.model.callbacks import Progress, noop
 from millpond.model.image import Image
 from millpond.model.names import ImageId, ServerId, check_name
 from millpond.model.server import (
@@ -35,12 +36,11 @@ from millpond.model.server import (
 )
 from millpond.model.template import Template
 from millpond.records import journal
-from millpond.records.journal import Step, Verb, as_step, nothing
+from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.scheduling.query import SchedulingRequest
 from millpond.servers import steps
 from millpond.servers.steps import refuse_foreign_servers
-from millpond.system.files import Progress, silent
 
 LOG = logging.getLogger(__name__)
 
@@ -252,7 +252,7 @@ def _plain(path: str) -> str:
 
 
 def create(
-    host: Host, request: ServerRequest, *, start: bool = True, progress: Progress = silent
+    host: Host, request: ServerRequest, *, start: bool = True, progress: Progress = noop
 ) -> Server:
     server = plan_server(host, request)
     content = Creation(start=start, progress=progress, config_drive=request.config_drive)
@@ -269,7 +269,7 @@ class Creation:
     """What a new server needs besides its record."""
 
     start: bool = True
-    progress: Progress = silent
+    progress: Progress = noop
     config_drive: bytes = b""
 
 
@@ -291,7 +291,7 @@ def creation(host: Host, content: Creation = USUAL) -> Verb[Server]:
     )
     taken = all_steps if content.start else all_steps[:-1]
     arrived = partial(_runs, host)
-    return Verb("create", taken, finished=without_operation, undone=nothing, arrived=arrived)
+    return Verb("create", taken, finished=without_operation, undone=noop, arrived=arrived)
 
 
 def _runs(host: Host, server: Server, step: str) -> bool:

@@ -7,10 +7,11 @@ from functools import partial
 
 from millpond.errors import HostProblem, PoolNotFound, ToolFailed
 from millpond.hosts.host import Host
+from millpond.model.callbacks import noop
 from millpond.model.operation import DeleteDetails
 from millpond.model.server import Server
 from millpond.records import journal
-from millpond.records.journal import Step, Verb, as_step, nothing
+from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import snapshot_strategies, steps
 
@@ -81,7 +82,7 @@ def deletion(host: Host, details: DeleteDetails) -> Verb[Server]:
             step("disks", partial(_delete_disks, details)),
             step("release", partial(_release, details)),
         ),
-        finished=nothing,
+        finished=noop,
         undone=without_operation,
         resumes=True,
     )

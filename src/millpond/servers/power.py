@@ -5,9 +5,10 @@ from functools import partial
 
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON
+from millpond.model.callbacks import noop
 from millpond.model.server import Server
 from millpond.records import journal
-from millpond.records.journal import Step, Verb, as_step, nothing
+from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
 from millpond.system.waiting import wait_until
@@ -52,8 +53,8 @@ def starting(host: Host) -> Verb[Server]:
     return Verb(
         "start",
         (
-            Step("domain", partial(_define_if_off, host), nothing),
-            Step("start", partial(steps.power_on, host), nothing),
+            Step("domain", partial(_define_if_off, host), noop),
+            Step("start", partial(steps.power_on, host), noop),
         ),
         finished=without_operation,
         undone=without_operation,
@@ -65,9 +66,9 @@ def rebooting(host: Host, *, patience: float = 0) -> Verb[Server]:
     return Verb(
         "reboot",
         (
-            Step("stop", as_step(partial(_stop, host, patience)), nothing),
-            Step("domain", partial(_define_if_off, host), nothing),
-            Step("start", partial(steps.power_on, host), nothing),
+            Step("stop", as_step(partial(_stop, host, patience)), noop),
+            Step("domain", partial(_define_if_off, host), noop),
+            Step("start", partial(steps.power_on, host), noop),
         ),
         finished=without_operation,
         undone=without_operation,

@@ -10,17 +10,17 @@ from millpond.disks.backend import ImageFile
 from millpond.hosts.host import Host
 from millpond.images.intake import Intake
 from millpond.images.receive import Received, examine
+from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.operation import SnapshotDetails
 from millpond.model.server import Server
 from millpond.records import journal
-from millpond.records.journal import Step, Verb, as_step, nothing
+from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
 from millpond.servers.snapshot_strategies import ROOT, plan_snapshot, strategy_for
 from millpond.system import files
-from millpond.system.files import Progress, silent
 
 LOG = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class SnapshotRequest:
     name: str
     format: ImageFormat = ImageFormat.QCOW2
     compress: bool = False
-    progress: Progress = silent
+    progress: Progress = noop
     """Told of the bytes of the disk as they are copied."""
 
 
@@ -55,7 +55,7 @@ def extract(host: Host, server: Server, request: SnapshotRequest, target: Path) 
 
 
 def snapshotting(
-    host: Host, details: SnapshotDetails, extract: Callable[[Server], None] = nothing
+    host: Host, details: SnapshotDetails, extract: Callable[[Server], None] = noop
 ) -> Verb[Server]:
     """All of it comes before the image is inspected and enters the catalogue: the disk is frozen
     for as long as it is copied and no longer, and what is undone leaves no image."""

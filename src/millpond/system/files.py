@@ -6,11 +6,12 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from millpond.errors import FileNotReadable, NoSpace
+from millpond.model.callbacks import Progress, noop
 from millpond.model.sizes import format_size
 from millpond.model.template import Prepared
 
@@ -23,29 +24,10 @@ _HALF_WRITTEN = re.compile(r"\..+\.\d+\.[0-9a-f]{8}")  # as write_atomically nam
 _ABANDONED_AFTER = 60
 """Seconds: a write takes a thousandth of one."""
 
-Progress = Callable[[int], None]
-"""Called with the number of bytes that were just done."""
-
 NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 # What a file system answers that has no such thing (or not across its border).
 _NO_REFLINK = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS}
 _NO_HARD_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP}
-
-
-def silent(_count: int) -> None:
-    """Progress that nobody watches."""
-
-
-def scaled(progress: Progress, total: int, onto: int) -> Progress:
-    """Told of ``total`` bytes in all, it tells of ``onto``: for one leg of a longer way."""
-    done = 0
-
-    def tell(count: int) -> None:
-        nonlocal done
-        before, done = done, done + count
-        progress(done * onto // total - before * onto // total)
-
-    return tell
 
 
 def write_atomically(path: Path, content: bytes, mode: int = 0o640) -> None:
@@ -143,7 +125,7 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def link_or_copy(source: Path, target: Path, progress: Progress = silent) -> Prepared:
+def link_or_copy(source: Path, target: Path, progress: Progress = noop) -> Prepared:
     """The same bytes under a new name, with as little work as the file systems allow.
 
     A hard link shares the inode: only for a source that nobody will ever write to again.
@@ -162,7 +144,7 @@ def link_or_copy(source: Path, target: Path, progress: Progress = silent) -> Pre
         return how
 
 
-def copy_into(source: int, target: int, progress: Progress = silent) -> Prepared:
+def copy_into(source: int, target: int, progress: Progress = noop) -> Prepared:
     """Fill an open, empty file with another's bytes: a reflink, else a copy that keeps holes."""
     size = os.fstat(source).st_size
     if reflink(source, target):
@@ -268,6 +250,11 @@ def entries(directory: Path) -> list[Path]:
         return []
     except OSError as error:
         raise FileNotReadable(directory, error.strerror or str(error)) from error
+
+
+def nearest_existing(path: Path) -> Path:
+    """The path itself, or the nearest directory above it that is there."""
+    return next(each for each in (path, *path.parents) if each.exists())
 
 
 def is_file_name(name: str) -> bool:

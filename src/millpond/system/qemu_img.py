@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millpond.errors import ToolFailed, Unsupported
+from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import DiskFormat
 from millpond.model.layer import FileSource, IscsiSource, Layer, RbdSource, Source, VolumeSource
 from millpond.system import ceph_conf
-from millpond.system.files import Progress, silent
 from millpond.system.process import CONVERSION, Handed, Watch, run
 
 _BLOCK = 64 * 1024
@@ -33,7 +33,7 @@ _STAYS_LOCKED = (DiskFormat.PLOOP,)
 class ToolProgress:
     """Whom to report progress to while qemu-img works, and of how many bytes in all."""
 
-    progress: Progress = silent
+    progress: Progress = noop
     total: int = 0
 
     def watch(self) -> Watch:

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from millpond.model.callbacks import Progress
 from millpond.system import files, libvirtd
-from millpond.system.files import Progress
 
 PIECE = 256 * 1024  # libvirt's RPC carries at most 4 MiB in a message
 _AT_A_HOLE = -3  # what recvFlags answers there

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.errors import DamagedRecord
+from millpond.model.callbacks import Progress, noop
 from millpond.model.names import blank_template_name
 from millpond.model.server import Content
 from millpond.model.template import Prepared, Template
-from millpond.records.journal import Step, Watch, nothing, unwatched
+from millpond.records.journal import Step, Watch
 from millpond.system import mkfs
-from millpond.system.files import Progress, silent
 from millpond.templates.handler import NoteUse
 from millpond.templates.publication import MakeRoom, Publication, Users
 from millpond.templates.store import TemplateStore, new_record
@@ -35,7 +35,7 @@ class BlankPreparation:
         return blank_template_name(self.content, self.size, self.filesystem)
 
     def scale_progress(self, _length: int) -> Progress:
-        return silent
+        return noop
 
     def make_record(self, path: Path, pool: str) -> Template:
         return new_record(
@@ -54,10 +54,10 @@ class BlankTemplates:
         store: TemplateStore,
         filesystem: str,
         users: Users,
-        watch: Watch = unwatched,
-        note_use: NoteUse = nothing,
-        make_room: MakeRoom = nothing,
-        adopt_swap: Callable[[Template], Template | None] = nothing,
+        watch: Watch = noop,
+        note_use: NoteUse = noop,
+        make_room: MakeRoom = noop,
+        adopt_swap: Callable[[Template], Template | None] = noop,
     ) -> None:
         self._store = store
         self._adopt_swap = adopt_swap

@@ -11,6 +11,7 @@ from millpond.errors import ImageRefused, MillpondError, ToolFailed
 from millpond.images.formats import written
 from millpond.images.receive import receive
 from millpond.images.verify import find_fault
+from millpond.model.callbacks import Progress, noop, scaled
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import template_name
@@ -18,7 +19,6 @@ from millpond.model.sizes import format_size, whole_sectors
 from millpond.model.template import Prepared, Template
 from millpond.records.journal import Step, Verb
 from millpond.system import files, qemu_img
-from millpond.system.files import Progress, silent
 from millpond.system.qemu_img import ToolProgress
 from millpond.templates.handler import BaseTemplateImagehandler, HandlerContext
 from millpond.templates.publication import Publication
@@ -34,7 +34,7 @@ class ImagePreparation:
     image: Image
     format: DiskFormat
     replaces: bool
-    progress: Progress = silent
+    progress: Progress = noop
     """Told of as many bytes as the image has, whatever way they go."""
     told: int = 0
     prepared: Prepared = Prepared.CONVERSION
@@ -51,7 +51,7 @@ class ImagePreparation:
 
     def scale_progress(self, length: int) -> Progress:
         """What was not told when the image came here is told on its way to the host."""
-        return files.scaled(self.progress, length, self.image.size - self.told)
+        return scaled(self.progress, length, self.image.size - self.told)
 
     def make_record(self, path: Path, pool: str) -> Template:
         converted = self.prepared is Prepared.CONVERSION
@@ -145,7 +145,7 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
         image = wanted.image
         goes_on = wanted.converts or not self._store.local
         told = image.size // 2 if goes_on else image.size
-        progress = files.scaled(wanted.progress, image.size, told)
+        progress = scaled(wanted.progress, image.size, told)
         received = receive(self._images.open(image), part, image.format, image.name, progress)
         refuse_larger_disk(image, received.virtual_size)
         how = Prepared.COPY if self._images.local_file(image) else Prepared.DOWNLOAD

@@ -13,13 +13,13 @@ from stevedore.exception import NoUniqueMatch
 
 from millpond.errors import BadOption, TemplateInUse
 from millpond.images.source import ImageSource
+from millpond.model.callbacks import Progress, noop
 from millpond.model.cloud import LinkAccess
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId, template_name
 from millpond.model.template import Template
-from millpond.records.journal import Watch, nothing, unwatched
-from millpond.system.files import Progress, silent
+from millpond.records.journal import Watch
 from millpond.templates.publication import MakeRoom, Users
 from millpond.templates.store import TemplateStore
 
@@ -42,10 +42,10 @@ class HandlerContext:
     store: TemplateStore
     images: ImageSource
     users: Users
-    watch: Watch = unwatched
-    note_use: NoteUse = nothing
-    make_room: MakeRoom = nothing
-    adopt_image: AdoptImage = nothing
+    watch: Watch = noop
+    note_use: NoteUse = noop
+    make_room: MakeRoom = noop
+    adopt_image: AdoptImage = noop
     link_access: Callable[[], LinkAccess] | None = None
     """By whom a handler links that does; asked for when it first does."""
 
@@ -90,9 +90,7 @@ class BaseTemplateImagehandler(ABC):
         """Whether it is a link that init() would make again, or remove."""
         return False
 
-    def fetch_image(
-        self, image: Image, format: DiskFormat, progress: Progress = silent
-    ) -> Template:
+    def fetch_image(self, image: Image, format: DiskFormat, progress: Progress = noop) -> Template:
         """The image's template in this format, prepared once however many ask at once."""
         name = template_name(image.id, format)
         with self._store.lock(name):
@@ -112,7 +110,7 @@ class BaseTemplateImagehandler(ABC):
         """In place of a template that is wrong. Disks may stand on it, so it stays until the new
         one is whole."""
         with self._store.lock(template_name(image.id, format)):
-            return self._prepare(image, format, silent)
+            return self._prepare(image, format, noop)
 
     def remove_image(self, image: ImageId, format: DiskFormat) -> None:
         """Remove a template that nothing uses; one that is gone already is no error."""

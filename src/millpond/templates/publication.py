@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from millpond.errors import DamagedRecord, NoSpace, PoolUnusable, TemplateInUse, VolumeExists
+from millpond.model.callbacks import Progress, noop
 from millpond.model.template import Template
 from millpond.records import codec, journal
-from millpond.records.journal import Step, Verb, Watch, as_step, nothing
+from millpond.records.journal import Step, Verb, Watch, as_step
 from millpond.system import files
-from millpond.system.files import Progress
 from millpond.templates.store import Leftover, TemplateStore
 
 LOG = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ MakeRoom = Callable[[int], None]
 
 class Publication:
     def __init__(
-        self, store: TemplateStore, users: Users, watch: Watch, make_room: MakeRoom = nothing
+        self, store: TemplateStore, users: Users, watch: Watch, make_room: MakeRoom = noop
     ) -> None:
         self._store = store
         self._users = users
@@ -104,8 +104,8 @@ class Publication:
                 Step("refresh", as_step(lambda wanted: self._refresh(wanted.name))),
                 Step("record", as_step(lambda wanted: self._record(wanted.name))),
             ),
-            finished=nothing,
-            undone=nothing,
+            finished=noop,
+            undone=noop,
         )
 
     def run(self, wanted: P, making: Sequence[Step[P]]) -> Template:
@@ -149,8 +149,8 @@ class Publication:
                 Step("file", as_step(lambda going: store.remove(going.name))),
                 Step("refresh", as_step(lambda _going: store.pool.refresh())),
             ),
-            finished=nothing,
-            undone=nothing,
+            finished=noop,
+            undone=noop,
             resumes=True,
         )
 

@@ -14,11 +14,11 @@ from millpond.errors import (
 )
 from millpond.libvirt.locality import is_locality_probe
 from millpond.libvirt.pool import Pool, bytes_of, download
+from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import DiskFormat
 from millpond.model.volume import Volume, VolumeSpec
 from millpond.records import codec
 from millpond.system import streams
-from millpond.system.files import Progress, silent
 from millpond.templates.store import RECORD, Leftover, Note, TemplateStore, make_directory
 
 _NEXT = f"{RECORD}.next"
@@ -58,7 +58,7 @@ class RemoteTemplates(TemplateStore):
         return self.pool.find(name) is not None
 
     def enter(
-        self, part: Path, name: str, over: Leftover, note: Note, progress: Progress = silent
+        self, part: Path, name: str, over: Leftover, note: Note, progress: Progress = noop
     ) -> None:
         """Until it has its record, nobody takes what is there for a template."""
         if over is Leftover.WHOLE:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from millpond.errors import MillpondError, VolumeNotFound
+from millpond.model.callbacks import Progress, noop
 from millpond.model.template import Template
-from millpond.system.files import Progress, silent
 from millpond.templates.publication import Publication, Users
 from millpond.templates.store import TemplateStore
 
@@ -50,7 +50,7 @@ class Scrub:
         self._users = users
         self._renew = renew
 
-    def scrub(self, template: Template, progress: Progress = silent) -> Scrubbed:
+    def scrub(self, template: Template, progress: Progress = noop) -> Scrubbed:
         """Read without its lock, so that servers are made from it meanwhile: its bytes never
         change. The lock is held for what follows."""
         if template.link:
@@ -99,7 +99,7 @@ class Scrub:
             if not self._users(template.volume):
                 self._publication.remove(template.volume)
 
-    def _digest(self, template: Template, progress: Progress = silent) -> str:
+    def _digest(self, template: Template, progress: Progress = noop) -> str:
         digest = hashlib.sha512()
         for chunk in self._store.read(template.volume):
             digest.update(chunk)

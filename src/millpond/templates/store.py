@@ -26,13 +26,14 @@ from millpond.errors import (
 )
 from millpond.libvirt.locality import is_locality_probe
 from millpond.libvirt.pool import Pool
+from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId
 from millpond.model.template import SCHEMA, Link, Prepared, Template
 from millpond.records import codec
 from millpond.system import files
-from millpond.system.files import CHUNK, Progress, silent
+from millpond.system.files import CHUNK
 from millpond.system.locks import Locks
 
 LOG = logging.getLogger(__name__)
@@ -191,7 +192,7 @@ class TemplateStore(Sidecar, ABC):
 
     @abstractmethod
     def enter(
-        self, part: Path, name: str, over: Leftover, note: Note, progress: Progress = silent
+        self, part: Path, name: str, over: Leftover, note: Note, progress: Progress = noop
     ) -> None:
         """A complete file of this machine becomes a template: root's, read-only, and durable as
         far as we can see to that. ``over``: what of ours is there; disks may be backed by a
@@ -314,7 +315,7 @@ class LocalTemplates(TemplateStore):
         return (self.cache / name).exists()
 
     def enter(
-        self, part: Path, name: str, over: Leftover, note: Note, progress: Progress = silent
+        self, part: Path, name: str, over: Leftover, note: Note, progress: Progress = noop
     ) -> None:
         """In one step, after which nothing is left to be done."""
         with open(part, "rb") as file:

@@ -9,15 +9,15 @@ from functools import cached_property
 from millpond.errors import MillpondError, NotFound, NotLinkable, VolumeNotConnected
 from millpond.images.formats.inspection import Inspection
 from millpond.images.source import ImageSource
+from millpond.model.callbacks import Progress, noop
 from millpond.model.cloud import LinkAccess
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import template_name
 from millpond.model.template import Link, Prepared, Template
 from millpond.records import journal
-from millpond.records.journal import Step, Verb, as_step, nothing
+from millpond.records.journal import Step, Verb, as_step
 from millpond.system import qemu_img
-from millpond.system.files import Progress, silent
 from millpond.templates.downloading import DownloadingTemplateImagehandler, refuse_larger_disk
 from millpond.templates.handler import HandlerContext, LinkPreview
 from millpond.templates.links.targets import LinkTarget, LinkTargets
@@ -80,9 +80,7 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
                 with self._store.lock(template.volume):
                     self._revive(template.volume)
 
-    def fetch_image(
-        self, image: Image, format: DiskFormat, progress: Progress = silent
-    ) -> Template:
+    def fetch_image(self, image: Image, format: DiskFormat, progress: Progress = noop) -> Template:
         return self.reach(super().fetch_image(image, format, progress))
 
     def reach(self, template: Template) -> Template:
@@ -123,8 +121,8 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
                 Step("enter", self._enter),
                 Step("record", as_step(self._record)),
             ),
-            finished=nothing,
-            undone=nothing,
+            finished=noop,
+            undone=noop,
         )
 
     def unlinking(self) -> Verb[Unlinking]:
@@ -134,8 +132,8 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
                 Step("record", as_step(lambda going: self._store.forget(going.name))),
                 Step("detach", as_step(self._detach)),
             ),
-            finished=nothing,
-            undone=nothing,
+            finished=noop,
+            undone=noop,
             resumes=True,
         )
 
