@@ -19,6 +19,7 @@ from millpond.hosts.host import Host
 from millpond.libvirt.domains import MarkedDomain
 from millpond.libvirt.memory_pool import MemoryPool
 from millpond.libvirt.pool import PoolType
+from millpond.model.callbacks import noop
 from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId, template_name
@@ -421,7 +422,7 @@ class World:
             "pools": self.pools,
             "choose_virt_type": lambda: VirtType.QEMU,
             "full_machine_name": lambda _virt_type, name: name,
-            "consoles": SimpleNamespace(make=nothing, remove=nothing),
+            "consoles": SimpleNamespace(make=noop, remove=noop),
             "starts": SimpleNamespace(hold=nullcontext),
             "watch": self._watch,
         }
@@ -451,10 +452,6 @@ class World:
             digest=None,
             created="",
         )
-
-
-def nothing(_id: object) -> None:
-    """No console has a log here."""
 
 
 Act = Callable[[World, Server], object]

@@ -184,9 +184,9 @@ def test_a_version_in_a_name_is_no_suffix(catalogue: Intake, disk: Path) -> None
 
 
 def test_standard_input_must_be_named_and_described(catalogue: Intake) -> None:
-    with pytest.raises(BadOption, match="--name"):
+    with pytest.raises(BadOption, match=r"^name:"):
         catalogue.add(Path("-"), format=ImageFormat.RAW)
-    with pytest.raises(BadOption, match="--disk-format"):
+    with pytest.raises(BadOption, match=r"^disk_format:"):
         catalogue.add(Path("-"), name="guest")
 
 

@@ -1,7 +1,8 @@
 """millpond image add: apart from its siblings, because it loads an HTTP client."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,8 @@ from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.transfer import Digest
 from millpond.system.http import Resource
+
+_FLAGS = {"name": "--name", "disk_format": "--disk-format", "digest": "--digest"}
 
 
 @app.command()
@@ -47,14 +50,26 @@ def add(
     """Add an image from a file or from the web, once its content has been inspected."""
     deployment = Deployment.load(ctx.obj.config_files)
     said = dict(_property(each) for each in properties or ())
-    expected = Digest.parse(digest) if digest else None
-    if source.lower().startswith(("http://", "https://")):
-        image = _fetch_url(deployment, source, (name, disk_format, expected), said)
-    elif expected:
-        raise BadOption("--digest", "it is for URLs", "compare a file with sha256sum")
-    else:
-        image = _add_file(deployment, Path(source), (name, disk_format), said)
+    with _naming_flags():
+        expected = Digest.parse(digest) if digest else None
+        if source.lower().startswith(("http://", "https://")):
+            image = _fetch_url(deployment, source, (name, disk_format, expected), said)
+        elif expected:
+            raise BadOption("digest", "it is for URLs", "compare a file with sha256sum")
+        else:
+            image = _add_file(deployment, Path(source), (name, disk_format), said)
     show_image(deployment, image, json)
+
+
+@contextmanager
+def _naming_flags() -> Iterator[None]:
+    """What is wrong with a property of the image is wrong with the option that states it."""
+    try:
+        yield
+    except BadOption as error:
+        if error.option not in _FLAGS:
+            raise
+        raise BadOption(_FLAGS[error.option], error.reason, error.advised) from error
 
 
 def _add_file(

@@ -34,7 +34,7 @@ _CHOICES = f"say it with --disk-format, which is one of {', '.join(ImageFormat)}
 
 def stated_name(path: Path) -> str:
     if path == STANDARD_INPUT:
-        raise BadOption("--name", "standard input has no name", "give the image one")
+        raise BadOption("name", "standard input has no name", "give the image one")
     if os.path.isdir(path):
         path = path.resolve()  # '.' has no name
     return name_elsewhere(path.name)
@@ -63,7 +63,7 @@ def format_elsewhere(name: str) -> ImageFormat:
 
 def _unstated(name: str, advice: str) -> BadOption:
     reason = f"the name {name!r} does not say which format it is"
-    return BadOption("--disk-format", reason, advice)
+    return BadOption("disk_format", reason, advice)
 
 
 def _advice(path: Path) -> str:

@@ -31,5 +31,5 @@ class Digest:
         if not re.fullmatch(f"[0-9a-f]{{{_LENGTHS.get(algorithm, 0)}}}", value) or not value:
             allowed = ", ".join(f"{name}:…" for name in _LENGTHS)
             reason = f"{text!r} is not an algorithm and its hexadecimal digest"
-            raise BadOption("--digest", reason, f"write {allowed} as the publisher gives it")
+            raise BadOption("digest", reason, f"write {allowed} as the publisher gives it")
         return cls(algorithm=algorithm, value=value)
