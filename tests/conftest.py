@@ -16,8 +16,8 @@ settings.load_profile("millpond")
 
 pytest_plugins = [
     "tests.support.fixtures",
-    "tests.support.far",
-    "tests.support.grove",
+    "tests.support.remote_host",
+    "tests.support.multi_host",
     "tests.support.refusals",
     "tests.support.results",
 ]

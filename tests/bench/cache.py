@@ -14,8 +14,8 @@ from pathlib import Path
 from millpond.hosts.cache import list_templates
 from tests.support.audit import started_processes
 from tests.support.libvirtd import PrivateLibvirtd
+from tests.support.many_servers import populate
 from tests.support.millpond import Millpond
-from tests.support.population import populate
 from tests.support.session import session_directory
 
 SIZES = ((1250, 50), (2500, 100), (5000, 200))

@@ -8,29 +8,29 @@ import pytest
 
 from tests.ceph.conftest import RBD_PACKAGE, knows_rbd, make_secret, rbd_options
 from tests.support.ceph import Ceph, RbdPool
-from tests.support.grove import Grove
 from tests.support.guests import MicroGuest
+from tests.support.multi_host import MultiHost
 
 POOL = "pond-of-many"
 
 
 @pytest.fixture
-def in_ceph(grove: Grove, ceph: Ceph, micro_guest: MicroGuest) -> Iterator[Grove]:
+def in_ceph(multi_host: MultiHost, ceph: Ceph, micro_guest: MicroGuest) -> Iterator[MultiHost]:
     """Raw images go to Ceph on all hosts, each of which has the key."""
     ceph.make_pool(POOL)
     key = ceph.make_user(POOL, POOL)
     own = {}
-    for name, host in grove.hosts.items():
+    for name, host in multi_host.hosts.items():
         with host.connect() as connection:
             if not knows_rbd(connection):
                 pytest.skip(f"libvirt has no rbd pools: apt-get install {RBD_PACKAGE}")
             secret = make_secret(connection, POOL, key)
         access = RbdPool(name=POOL, user=POOL, secret=secret)
         own[name] = "\n".join(("images_type_mapping = raw:rbd", *rbd_options(ceph, access)))
-    grove.plant(own)
-    grove.ok("image", "add", micro_guest.path, "--name", "raw")
-    yield grove
-    for host in grove.hosts.values():
+    multi_host.configure(own)
+    multi_host.ok("image", "add", micro_guest.path, "--name", "raw")
+    yield multi_host
+    for host in multi_host.hosts.values():
         host.clear()
         with host.connect() as connection:
             for secret in connection.listAllSecrets():
@@ -38,7 +38,7 @@ def in_ceph(grove: Grove, ceph: Ceph, micro_guest: MicroGuest) -> Iterator[Grove
     ceph.remove_pool(POOL)
 
 
-def test_the_pool_counts_once_and_the_template_comes_once(in_ceph: Grove, ceph: Ceph) -> None:
+def test_the_pool_counts_once_and_the_template_comes_once(in_ceph: MultiHost, ceph: Ceph) -> None:
     for host in ("alder", "birch"):
         words = ("--image", "raw", "--memory", "32M", "--host", host)
         in_ceph.ok("server", "create", f"on-{host}", *words)

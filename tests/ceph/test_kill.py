@@ -6,8 +6,8 @@ import pytest
 
 from millpond.records.journal import StepMoment
 from tests.ceph.conftest import rbd_options
+from tests.support.guest_ticks import wait_for_ticks
 from tests.support.killer import killed
-from tests.support.ticking import wait_for_ticks
 from tests.support.verbs import steps_of
 
 MOMENTS = [(step, moment) for step in steps_of("snapshot") for moment in StepMoment]

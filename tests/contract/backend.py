@@ -23,9 +23,9 @@ from millpond.model.template import Template
 from millpond.records.journal import StepMoment
 from millpond.servers import create, delete, grow, power
 from millpond.servers.create import ServerRequest
+from tests.support.guest_ticks import chains, wait_for_ticks
 from tests.support.guests import MicroGuest
 from tests.support.millpond import Millpond
-from tests.support.ticking import chains, wait_for_ticks
 
 SERVER = ServerId("0b8f1c2d-3e4f-4a5b-8c6d-7e8f9a0b1c2d")
 SECONDS = 90

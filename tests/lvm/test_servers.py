@@ -7,10 +7,10 @@ import pytest
 from millpond.model.sizes import MiB
 from millpond.records.journal import StepMoment
 from tests.lvm.volume_group import EXTENT
+from tests.support.guest_ticks import chains, last_tick, tick_on_disk
 from tests.support.killer import killed
 from tests.support.millpond import converted
 from tests.support.snapshots import at, take
-from tests.support.ticking import chains, last_tick, tick_on_disk
 from tests.support.two_faced import two_faced
 
 SECONDS = 90

@@ -22,8 +22,8 @@ from millpond.templates.scrub import Outcome
 from tests.support.audit import started_processes
 from tests.support.killer import killed
 from tests.support.loopfs import fill
+from tests.support.many_servers import populate
 from tests.support.millpond import converted
-from tests.support.population import populate
 
 NO_AGE = "[image_cache]\nremove_unused_original_minimum_age_seconds = 0\n"
 

@@ -42,8 +42,8 @@ def contents(millpond, workdir):
     return made
 
 
-def commotion(millpond, seconds, *seeds):
-    words = ["tests.support.commotion", millpond.config, seconds, *seeds]
+def stress(millpond, seconds, *seeds):
+    words = ["tests.support.cache_stress", millpond.config, seconds, *seeds]
     return subprocess.Popen(
         [sys.executable, "-m", *map(str, words)], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
@@ -54,7 +54,7 @@ def commotion(millpond, seconds, *seeds):
 def test_no_base_that_anything_uses_is_ever_removed(millpond, contents, workdir, seconds):
     """Two processes of two threads each create, delete, snapshot, fetch, prune and pin; then every
     chain is read to its end."""
-    begun = [commotion(millpond, seconds, *seeds) for seeds in ("ab", "cd")]
+    begun = [stress(millpond, seconds, *seeds) for seeds in ("ab", "cd")]
     told = [each.communicate(timeout=seconds + 120)[0] for each in begun]
     assert [each.returncode for each in begun] == [0, 0]
     done = sum((Counter(json.loads(each)) for each in told), Counter())

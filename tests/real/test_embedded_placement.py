@@ -17,7 +17,7 @@ from millpond.scheduling.embedded import EmbeddedPlacement
 from millpond.scheduling.inventory import ProviderTrees
 from millpond.scheduling.placement import Placement
 from millpond.scheduling.traits import IMAGE_TYPES
-from tests.support.claimants import claim_all, claim_in_processes
+from tests.support.placement_clients import claim_all, claim_in_processes
 from tests.support.scheduling import (
     POOL,
     Hosts,
@@ -70,7 +70,15 @@ def test_many_first_starts_at_once_make_one_database(directory):
 @pytest.mark.timeout(200)
 def test_a_process_that_is_killed_leaves_no_damage(directory, placement):
     ProviderTrees(placement).publish([host("a", vcpus=1000, memory=2**44)])
-    words = [sys.executable, "-m", "tests.support.claimants", str(directory), "400", "4", "a"]
+    words = [
+        sys.executable,
+        "-m",
+        "tests.support.placement_clients",
+        str(directory),
+        "400",
+        "4",
+        "a",
+    ]
     for _ in range(4):
         before = len(placement.providers.consumers(uuid_of("a")))
         with subprocess.Popen(words, cwd=ROOT, stderr=subprocess.DEVNULL) as process:
@@ -91,7 +99,7 @@ def test_nothing_of_its_talk_reaches_standard_error(directory):
     program = (
         "import logging, sys; from pathlib import Path;"
         "logging.basicConfig(level=logging.WARNING);"
-        "from tests.support.claimants import claim_all, door;"
+        "from tests.support.placement_clients import claim_all, door;"
         "from millpond.scheduling.placement import Placement;"
         "from millpond.scheduling.inventory import ProviderTrees;"
         "from tests.support.scheduling import host;"

@@ -8,7 +8,7 @@ import pytest
 
 from millpond.model.sizes import MiB
 from millpond.servers.domain_xml import disk_xml
-from tests.support.ticking import wait_for_ticks
+from tests.support.guest_ticks import wait_for_ticks
 from tests.support.two_faced import two_faced
 
 SECRET = b"the content of a file of the host"

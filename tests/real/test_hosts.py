@@ -4,29 +4,29 @@ import json
 
 import pytest
 
-from tests.support.grove import NAMES
 from tests.support.millpond import converted
+from tests.support.multi_host import NAMES
 
 FILTER = "[scheduler]\nfilter_hosts_by_image_type_support = true"
 SMALL = ("--memory", "16M")
 
 
 @pytest.fixture
-def images(grove, micro_guest, workdir):
+def images(multi_host, micro_guest, workdir):
     """By format; each bears the format's name."""
-    grove.ok("image", "add", micro_guest.path, "--name", "raw")
+    multi_host.ok("image", "add", micro_guest.path, "--name", "raw")
     for format in ("qcow2", "vmdk"):
-        grove.ok("image", "add", converted(micro_guest, format, workdir), "--name", format)
-    return grove
+        multi_host.ok("image", "add", converted(micro_guest, format, workdir), "--name", format)
+    return multi_host
 
 
-def create(grove, name, image, *words):
-    return grove.ok("server", "create", name, "--image", image, *SMALL, *words)
+def create(multi_host, name, image, *words):
+    return multi_host.ok("server", "create", name, "--image", image, *SMALL, *words)
 
 
-def refused(grove, name, image, *words):
-    status, message = grove.fails("server", "create", name, "--image", image, *SMALL, *words)
-    assert grove.json("server", "list") == []
+def refused(multi_host, name, image, *words):
+    status, message = multi_host.fails("server", "create", name, "--image", image, *SMALL, *words)
+    assert multi_host.json("server", "list") == []
     return status, message
 
 
@@ -37,7 +37,7 @@ def test_nothing_of_the_hosts_lies_here(images):
 
 
 def test_a_server_goes_where_its_image_is_taken(images):
-    images.plant(
+    images.configure(
         {
             "alder": "image_type_exclude_list = vmdk, qcow2",
             "birch": "image_type_exclude_list = vmdk",
@@ -55,7 +55,7 @@ def test_a_server_goes_where_its_image_is_taken(images):
 
 
 def test_no_valid_host_names_the_trait_and_what_each_host_lacks(images):
-    images.plant(dict.fromkeys(NAMES, "image_type_exclude_list = vmdk"), rest=FILTER)
+    images.configure(dict.fromkeys(NAMES, "image_type_exclude_list = vmdk"), rest=FILTER)
     status, message = refused(images, "one", "vmdk")
     assert status == 6
     assert "none has COMPUTE_IMAGE_TYPE_VMDK" in message
@@ -64,7 +64,7 @@ def test_no_valid_host_names_the_trait_and_what_each_host_lacks(images):
 
 
 def test_without_the_filter_any_host_is_good(images):
-    images.plant(dict.fromkeys(NAMES, "image_type_exclude_list = vmdk"))
+    images.configure(dict.fromkeys(NAMES, "image_type_exclude_list = vmdk"))
     create(images, "one", "vmdk")
     assert images.where("one") in NAMES
 
@@ -107,7 +107,7 @@ def test_a_disk_that_does_not_fit_is_refused_and_nothing_has_changed(images):
 
 
 def test_the_native_host_comes_first_and_then_the_one_with_the_template(images):
-    images.plant({"cedar": "images_type_mapping = qcow2:qcow2"})
+    images.configure({"cedar": "images_type_mapping = qcow2:qcow2"})
     create(images, "native", "qcow2")
     assert images.where("native") == "cedar"
     create(images, "first", "vmdk")
@@ -115,11 +115,11 @@ def test_the_native_host_comes_first_and_then_the_one_with_the_template(images):
     assert images.where("second") == images.where("first")
 
 
-def test_a_host_that_is_gone_gets_no_servers_and_keeps_those_it_has(images, grove_hosts):
-    images.plant({name: "image_type_exclude_list = vmdk" for name in NAMES[1:]}, rest=FILTER)
+def test_a_host_that_is_gone_gets_no_servers_and_keeps_those_it_has(images, host_daemons):
+    images.configure({name: "image_type_exclude_list = vmdk" for name in NAMES[1:]}, rest=FILTER)
     create(images, "web", "vmdk")
     assert images.where("web") == "alder"
-    grove_hosts["alder"].stop()
+    host_daemons["alder"].stop()
     try:
         listed = {each["name"]: each for each in images.json("host", "list", "--refresh")}
         assert listed["alder"]["state"].startswith("gone")
@@ -138,21 +138,21 @@ def test_a_host_that_is_gone_gets_no_servers_and_keeps_those_it_has(images, grov
             assert "birch" in done.stdout
             assert images.fails(*words, "--host", "alder")[0] == 6
     finally:
-        grove_hosts["alder"].start()
+        host_daemons["alder"].start()
     images.ok("host", "list", "--refresh")
     create(images, "four", "vmdk")
     images.ok("server", "delete", "web", "three", "four")
 
 
 def test_a_format_that_a_host_loses_is_reported_no_more(images):
-    images.plant(rest=FILTER)
+    images.configure(rest=FILTER)
     create(images, "one", "vmdk")
     deployment = images.deployment()
     uuids = {name: found.host for name, found in deployment.scheduler.reporter.providers().items()}
     providers = deployment.scheduler.placement.providers
     deployment.scheduler.placement.make_traits(["CUSTOM_ROOM_7"])
     providers.change_traits(uuids["birch"], lambda now: now | {"CUSTOM_ROOM_7"})
-    images.plant({"birch": "image_type_exclude_list = vmdk"}, rest=FILTER)
+    images.configure({"birch": "image_type_exclude_list = vmdk"}, rest=FILTER)
     images.ok("host", "list", "--refresh")
     traits = providers.traits(uuids["birch"])
     assert "COMPUTE_IMAGE_TYPE_VMDK" not in traits
@@ -161,7 +161,7 @@ def test_a_format_that_a_host_loses_is_reported_no_more(images):
 
 
 def test_flavours_and_images_ask_for_traits(images):
-    images.plant(rest="[flavor:fast]\nmemory = 16M\nextra_specs = trait:CUSTOM_FAST=required")
+    images.configure(rest="[flavor:fast]\nmemory = 16M\nextra_specs = trait:CUSTOM_FAST=required")
     words = ("server", "create", "web", "--image", "raw", "--flavor", "fast")
     assert "CUSTOM_FAST" in images.fails(*words)[1]
     deployment = images.deployment()
@@ -186,7 +186,7 @@ def test_a_lost_placement_is_told_anew_and_what_servers_take_is_put_right(images
 
 
 def test_explain_and_a_dry_run_show_every_host(images):
-    images.plant({"birch": "image_type_exclude_list = vmdk"}, rest=FILTER)
+    images.configure({"birch": "image_type_exclude_list = vmdk"}, rest=FILTER)
     found = images.json("explain", "vmdk")
     verdicts = {each["host"]: each for each in found["verdicts"]}
     assert verdicts["birch"]["lacks"] == ["COMPUTE_IMAGE_TYPE_VMDK"]
@@ -198,13 +198,13 @@ def test_explain_and_a_dry_run_show_every_host(images):
     assert images.taken_by() == set()
 
 
-def test_two_hosts_with_one_uuid_are_refused(grove, grove_hosts):
-    grove.plant({"birch": f"connection_uri = {grove_hosts['alder'].uri}&again=yes"})
-    assert "alder and birch have one UUID" in grove.fails("host", "list")[1]
+def test_two_hosts_with_one_uuid_are_refused(multi_host, host_daemons):
+    multi_host.configure({"birch": f"connection_uri = {host_daemons['alder'].uri}&again=yes"})
+    assert "alder and birch have one UUID" in multi_host.fails("host", "list")[1]
 
 
 def test_a_host_that_never_answered_is_said(images):
-    images.plant({"birch": "connection_uri = qemu:///system?socket=/nowhere"})
+    images.configure({"birch": "connection_uri = qemu:///system?socket=/nowhere"})
     create(images, "web", "qcow2")
     listed = {each["name"]: each["state"] for each in images.json("host", "list")}
     assert "/nowhere" in listed["birch"]
@@ -217,7 +217,7 @@ def test_a_host_that_never_answered_is_said(images):
 
 def test_placement_that_is_down_or_refuses_is_said_and_nothing_is_made(images):
     where = "[placement]\nauth_type = none\nendpoint_override = http://127.0.0.1:9"
-    images.plant(rest=where)
+    images.configure(rest=where)
     status, message = refused(images, "web", "qcow2")
     assert status == 9
     assert "Placement" in message
@@ -249,18 +249,18 @@ def test_a_server_can_go_while_placement_is_down(images):
 
 
 @pytest.mark.full
-def test_a_server_can_be_given_up_with_its_host(images, grove_hosts):
+def test_a_server_can_be_given_up_with_its_host(images, host_daemons):
     create(images, "one", "raw", "--host", "alder")
     create(images, "two", "raw", "--host", "birch")
-    grove_hosts["alder"].stop()
+    host_daemons["alder"].stop()
     try:
         assert images.fails("server", "delete", "one")[0] == 6
         done = images.run("server", "delete", "one", "--force")
         assert done.returncode == 0
         assert "the domain and the disks of one stay behind" in done.stderr
     finally:
-        grove_hosts["alder"].start()
-    images.plant(enabled=("alder", "cedar"))
+        host_daemons["alder"].start()
+    images.configure(enabled=("alder", "cedar"))
     assert (
         "is on host 'birch', which is not configured" in images.fails("server", "start", "two")[1]
     )
@@ -271,9 +271,9 @@ def test_a_server_can_be_given_up_with_its_host(images, grove_hosts):
 
 
 @pytest.mark.full
-def test_a_copy_of_a_domain_elsewhere_is_told_and_never_adopted(images, grove_hosts):
+def test_a_copy_of_a_domain_elsewhere_is_told_and_never_adopted(images, host_daemons):
     create(images, "web", "raw", "--host", "alder", "--no-start")
-    with grove_hosts["alder"].connect() as alder, grove_hosts["birch"].connect() as birch:
+    with host_daemons["alder"].connect() as alder, host_daemons["birch"].connect() as birch:
         birch.defineXML(alder.lookupByName("web").XMLDesc())
     told = images.run("doctor", "--host", "birch").stdout
     assert "domain 'web' is that of a server which is on host alder" in told
@@ -296,10 +296,10 @@ def test_a_host_under_another_name_is_refused_and_keeps_nobody_from_the_others(i
 
 
 def test_servers_of_a_single_host_are_counted_when_a_second_one_comes(images):
-    images.plant(enabled=("alder",))
+    images.configure(enabled=("alder",))
     create(images, "web", "raw", "--no-start")
     assert not (images.state / "placement").exists()
-    images.plant()
+    images.configure()
     images.ok("host", "list", "--refresh")
     assert images.taken_by() == set()
     images.ok("doctor", "--placement", "--mend")

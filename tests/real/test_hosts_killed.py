@@ -29,11 +29,11 @@ CASES = [
 
 
 @pytest.fixture
-def web(grove, micro_guest):
-    grove.ok("image", "add", micro_guest.path, "--name", "raw")
-    grove.ok("server", "create", "web", "--image", "raw", "--memory", "32M", "--no-start")
-    grove.ok("server", "disk", "add", "web", "--size", "1G")
-    return grove
+def web(multi_host, micro_guest):
+    multi_host.ok("image", "add", micro_guest.path, "--name", "raw")
+    multi_host.ok("server", "create", "web", "--image", "raw", "--memory", "32M", "--no-start")
+    multi_host.ok("server", "disk", "add", "web", "--size", "1G")
+    return multi_host
 
 
 @pytest.mark.parametrize(("verb", "step", "moment"), CASES)

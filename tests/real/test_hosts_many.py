@@ -14,8 +14,8 @@ from millpond.model.server import Flavor
 from millpond.model.sizes import MiB
 from millpond.servers import across_hosts
 from millpond.servers.create import ServerRequest
-from tests.support.grove import NAMES, Grove
 from tests.support.image_files import image_of_each_format
+from tests.support.multi_host import NAMES, MultiHost
 from tests.support.scheduling import register
 
 FORMATS = ("raw", "qcow2", "vmdk", "vdi", "vhdx", "vhd")
@@ -31,12 +31,12 @@ AT_A_TIME = 8
 
 
 @pytest.fixture
-def planted(grove: Grove, workdir: Path) -> Grove:
+def configured(multi_host: MultiHost, workdir: Path) -> MultiHost:
     """Six images, by the names of their formats."""
     for format, path in image_of_each_format(workdir):
         if format in FORMATS:
-            grove.ok("image", "add", path, "--name", format, "--disk-format", format)
-    grove.plant(
+            multi_host.ok("image", "add", path, "--name", format, "--disk-format", format)
+    multi_host.configure(
         {
             name: f"image_type_exclude_list = {','.join(sorted(set(FORMATS) - taken))}\n"
             f"images_type_mapping = {MAPPINGS[name]}"
@@ -45,7 +45,7 @@ def planted(grove: Grove, workdir: Path) -> Grove:
         default="\n".join(f"{each}_allocation_ratio = 999" for each in ("cpu", "ram", "disk")),
         rest="[scheduler]\nfilter_hosts_by_image_type_support = true",
     )
-    return grove
+    return multi_host
 
 
 def create(deployment: Deployment, name: str, image: str) -> str | NoValidHost:
@@ -60,10 +60,10 @@ def create(deployment: Deployment, name: str, image: str) -> str | NoValidHost:
 
 
 def placed(
-    grove: Grove, count: int, format_of: Callable[[int], str]
+    multi_host: MultiHost, count: int, format_of: Callable[[int], str]
 ) -> Iterator[tuple[str, str | NoValidHost]]:
     """Format and host of each, made by threads of one process."""
-    deployment = grove.deployment()
+    deployment = multi_host.deployment()
     formats = [format_of(number) for number in range(count)]
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         yield from zip(
@@ -74,13 +74,13 @@ def placed(
 
 
 @pytest.mark.timeout(900)
-def test_no_server_lands_where_its_image_is_not_taken(planted: Grove) -> None:
-    planted.ok("host", "list", "--refresh")
-    placement = planted.deployment().scheduler.placement
+def test_no_server_lands_where_its_image_is_not_taken(configured: MultiHost) -> None:
+    configured.ok("host", "list", "--refresh")
+    placement = configured.deployment().scheduler.placement
     plenty = dict.fromkeys(("VCPU", "MEMORY_MB", "DISK_GB"), 100_000)
     register(placement, "esx", "COMPUTE_IMAGE_TYPE_VMDK", amounts=plenty)
     register(placement, "old", amounts=plenty)
-    found = list(placed(planted, SERVERS, lambda number: FORMATS[number % len(FORMATS)]))
+    found = list(placed(configured, SERVERS, lambda number: FORMATS[number % len(FORMATS)]))
     for format, host in found:
         if format == "vdi":
             assert isinstance(host, NoValidHost)
@@ -91,15 +91,15 @@ def test_no_server_lands_where_its_image_is_not_taken(planted: Grove) -> None:
             assert format in TAKEN[host]
     used = Counter(host for _, host in found if isinstance(host, str))
     assert used.keys() == set(NAMES)
-    servers = {each.id for each in planted.deployment().records.all()}
-    assert planted.taken_by() == servers
-    assert planted.ok("doctor", "--placement").endswith("no problem\n")
+    servers = {each.id for each in configured.deployment().records.all()}
+    assert configured.taken_by() == servers
+    assert configured.ok("doctor", "--placement").endswith("no problem\n")
 
 
-def test_with_the_filter_off_nobody_asks_for_traits(planted: Grove) -> None:
-    text = planted.config.read_text()
-    planted.config.write_text(text.replace("support = true", "support = false"))
-    hosts = {host for _, host in placed(planted, 6, lambda _: "vdi")}
+def test_with_the_filter_off_nobody_asks_for_traits(configured: MultiHost) -> None:
+    text = configured.config.read_text()
+    configured.config.write_text(text.replace("support = true", "support = false"))
+    hosts = {host for _, host in placed(configured, 6, lambda _: "vdi")}
     assert hosts <= set(NAMES)
 
 
@@ -107,26 +107,26 @@ SEATS = 12
 
 
 @pytest.fixture
-def nearly_full(planted: Grove) -> Grove:
+def nearly_full(configured: MultiHost) -> MultiHost:
     """Four servers fit on each host."""
-    planted.plant(dict.fromkeys(NAMES, "cpu_allocation_ratio = 2"))
-    planted.ok("host", "list", "--refresh")
-    seats = sum(each["vcpus"]["capacity"] for each in planted.json("host", "list"))
+    configured.configure(dict.fromkeys(NAMES, "cpu_allocation_ratio = 2"))
+    configured.ok("host", "list", "--refresh")
+    seats = sum(each["vcpus"]["capacity"] for each in configured.json("host", "list"))
     assert seats == SEATS == 3 * 2 * (os.cpu_count() or 1)
-    return planted
+    return configured
 
 
-def check(grove: Grove, outcomes: list[bool]) -> None:
+def check(multi_host: MultiHost, outcomes: list[bool]) -> None:
     """As many as fit are there, and nothing of the others."""
     assert sum(outcomes) == SEATS
-    servers = grove.deployment().records.all()
+    servers = multi_host.deployment().records.all()
     assert Counter(each.host for each in servers) == dict.fromkeys(NAMES, SEATS // 3)
-    assert grove.taken_by() == {each.id for each in servers}
-    assert grove.ok("doctor", "--placement").endswith("no problem\n")
+    assert multi_host.taken_by() == {each.id for each in servers}
+    assert multi_host.ok("doctor", "--placement").endswith("no problem\n")
 
 
 @pytest.mark.timeout(600)
-def test_fifty_threads_at_nearly_full_hosts(nearly_full: Grove) -> None:
+def test_fifty_threads_at_nearly_full_hosts(nearly_full: MultiHost) -> None:
     deployment = nearly_full.deployment()
     with ThreadPoolExecutor(50) as pool:
         found = list(pool.map(lambda n: create(deployment, f"s{n}", "raw"), range(50)))
@@ -136,7 +136,7 @@ def test_fifty_threads_at_nearly_full_hosts(nearly_full: Grove) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_sixteen_processes_at_nearly_full_hosts(nearly_full: Grove) -> None:
+def test_sixteen_processes_at_nearly_full_hosts(nearly_full: MultiHost) -> None:
     def run(number: int) -> bool:
         words = ("server", "create", f"s{number}", "--image", "raw", "--memory", "16M")
         done = nearly_full.run(*words, "--no-start", seconds=300)

@@ -7,9 +7,9 @@ from lxml import etree
 from millpond.errors import StateNotWritable
 from millpond.records.journal import StepMoment
 from millpond.servers import delete
+from tests.support.guest_ticks import chains, disks, last_tick, tick_on_disk, wait_for_ticks
 from tests.support.killer import killed
 from tests.support.millpond import converted
-from tests.support.ticking import chains, disks, last_tick, tick_on_disk, wait_for_ticks
 from tests.support.unwritable import unwritable
 from tests.support.waiting import wait_for
 

@@ -22,9 +22,9 @@ from millpond.servers.recover import recover
 from millpond.templates.downloading import DownloadingTemplateImagehandler
 from millpond.templates.handler import HandlerContext
 from millpond.templates.store import LocalTemplates
+from tests.support.guest_ticks import chains, wait_for_ticks
 from tests.support.killer import killed
 from tests.support.millpond import converted
-from tests.support.ticking import chains, wait_for_ticks
 from tests.support.unwritable import unwritable
 from tests.support.verbs import steps_of
 

@@ -9,8 +9,8 @@ import pytest
 from lxml import etree
 
 from millpond.model.sizes import MiB
+from tests.support.guest_ticks import chains
 from tests.support.nova_tree import BASE, IMAGE_ID, NovaServer, disk_xml
-from tests.support.ticking import chains
 from tests.support.waiting import wait_for
 
 SECONDS = 30

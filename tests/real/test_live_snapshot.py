@@ -13,9 +13,16 @@ from lxml import etree
 from millpond.errors import ConnectionLost, HostUnreachable, NotWrittenBack
 from millpond.model.sizes import MiB
 from millpond.records.journal import StepMoment
+from tests.support.guest_ticks import (
+    chains,
+    disks,
+    last_tick,
+    tick_in,
+    tick_on_disk,
+    wait_for_ticks,
+)
 from tests.support.millpond import COMMAND, converted
 from tests.support.snapshots import at, take
-from tests.support.ticking import chains, disks, last_tick, tick_in, tick_on_disk, wait_for_ticks
 from tests.support.waiting import wait_for
 
 

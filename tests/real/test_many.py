@@ -21,7 +21,7 @@ from tests.support.glance_pages import (
 )
 from tests.support.loopback import ADDRESS
 from tests.support.millpond import converted
-from tests.support.pace import floor, timed
+from tests.support.timing import floor, timed
 from tests.support.web import serving
 
 SERVERS = 100

@@ -25,16 +25,16 @@ def said():
 
 
 def done(*words):
-    def act(far):
-        far.ok(*words)
+    def act(remote):
+        remote.ok(*words)
         return WORKS
 
     return act
 
 
 def refused(*words):
-    def act(far):
-        code, message = far.fails(*words)
+    def act(remote):
+        code, message = remote.fails(*words)
         assert (code, "cannot be opened here" in message) == (5, True), message
         return REFUSED
 
@@ -42,62 +42,69 @@ def refused(*words):
 
 
 def created(name, image, **flavor):
-    def act(far):
-        made = create(far, name, image, **flavor)
-        far.wait_for_console(made.id, "READY")
+    def act(remote):
+        made = create(remote, name, image, **flavor)
+        remote.wait_for_console(made.id, "READY")
         return WORKS
 
     return act
 
 
-def create_with_a_kernel(far):
-    (far.directory / "kernel").write_bytes(b"kernel" * 99)
-    (far.directory / "root").write_bytes(bytes(MiB))
-    far.ok("image", "add", far.directory / "kernel", "--name", "aki", "--disk-format", "aki")
+def create_with_a_kernel(remote):
+    (remote.directory / "kernel").write_bytes(b"kernel" * 99)
+    (remote.directory / "root").write_bytes(bytes(MiB))
+    remote.ok("image", "add", remote.directory / "kernel", "--name", "aki", "--disk-format", "aki")
     words = ("--name", "ami", "--disk-format", "ami", "--property", "kernel_id=aki")
-    far.ok("image", "add", far.directory / "root", *words)
-    far.ok("server", "create", "direct", "--image", "ami", "--memory", "32M", "--no-start")
-    (kernel,) = [each for each in far.server("direct").disks if each.role == "kernel"]
-    found = far.host.run("cat", f"{far.disks}/{kernel.volume}").stdout
+    remote.ok("image", "add", remote.directory / "root", *words)
+    remote.ok("server", "create", "direct", "--image", "ami", "--memory", "32M", "--no-start")
+    (kernel,) = [each for each in remote.server("direct").disks if each.role == "kernel"]
+    found = remote.libvirtd.run("cat", f"{remote.disks}/{kernel.volume}").stdout
     assert found == "kernel" * 99
-    far.ok("server", "delete", "direct")
+    remote.ok("server", "delete", "direct")
     return WORKS
 
 
-def create_a_ploop_disk(far):
-    far.configure("images_type_mapping = qcow2:ploop")
+def create_a_ploop_disk(remote):
+    remote.configure("images_type_mapping = qcow2:ploop")
     with pytest.raises(NeedsHostFiles, match="libvirt cannot make one"):
-        create(far, "container", "qcow2")
-    far.configure(MAPPING)
+        create(remote, "container", "qcow2")
+    remote.configure(MAPPING)
     return REFUSED
 
 
-def open_console(far):
-    far.host().domains.open_console(far.server("web").id).close()
+def open_console(remote):
+    remote.host().domains.open_console(remote.server("web").id).close()
     return WORKS
 
 
-def snapshot_off(far):
-    far.ok("server", "stop", "web", "--force")
-    far.ok("server", "snapshot", "web", "cold")
+def snapshot_off(remote):
+    remote.ok("server", "stop", "web", "--force")
+    remote.ok("server", "snapshot", "web", "cold")
     return WORKS
 
 
-def grow_a_disk_that_is_mistaken(far):
-    far.ok("server", "stop", "raw", "--force")
-    pool = far.host().pools.for_disk(Backend.RAW)
-    pool.send(far.server("raw").disks[0].volume, far.directory / "two-faced")
+def grow_a_disk_that_is_mistaken(remote):
+    remote.ok("server", "stop", "raw", "--force")
+    pool = remote.host().pools.for_disk(Backend.RAW)
+    pool.send(remote.server("raw").disks[0].volume, remote.directory / "two-faced")
     pool.refresh()
-    return refused("server", "disk", "grow", "raw", "disk", "--size", "8M")(far)
+    return refused("server", "disk", "grow", "raw", "disk", "--size", "8M")(remote)
 
 
-def verify_a_wrong_one(far):
-    (name,) = [each for each in far.files(far.bases) if each.endswith(".qcow2")]
-    words = ("dd", "if=/dev/urandom", f"of={far.bases}/{name}", "bs=1", "count=8", "seek=300000")
-    far.host.run(*words, "conv=notrunc")
-    found = far.run("cache", "verify", "--all")
+def verify_a_wrong_one(remote):
+    (name,) = [each for each in remote.files(remote.bases) if each.endswith(".qcow2")]
+    words = (
+        "dd",
+        "if=/dev/urandom",
+        f"of={remote.bases}/{name}",
+        "bs=1",
+        "count=8",
+        "seek=300000",
+    )
+    remote.libvirtd.run(*words, "conv=notrunc")
+    found = remote.run("cache", "verify", "--all")
     assert (found.returncode, "cannot be opened here" in found.stdout) == (1, True)
-    assert name in far.files(far.bases)
+    assert name in remote.files(remote.bases)
     return REFUSED
 
 
@@ -132,11 +139,11 @@ WALK = {
 }
 
 
-def test_the_page_says_what_happens(far, micro_guest):
+def test_the_page_says_what_happens(remote, micro_guest):
     page = said()
     assert set(page) == set(WALK)
-    (far.directory / "two-faced").write_bytes(two_faced(micro_guest, "/etc/passwd"))
+    (remote.directory / "two-faced").write_bytes(two_faced(micro_guest, "/etc/passwd"))
     for format in ("qcow2", "raw", "vmdk"):
-        add(far, micro_guest, format)
+        add(remote, micro_guest, format)
     for what, act in WALK.items():
-        assert (what, act(far)) == (what, page[what])
+        assert (what, act(remote)) == (what, page[what])

@@ -15,7 +15,7 @@ from lxml import etree
 from millpond.model.operation import Operation
 from millpond.servers.recover import rebuild_records
 from tests.support.millpond import COMMAND, converted
-from tests.support.pace import floor, timed
+from tests.support.timing import floor, timed
 
 
 @pytest.fixture

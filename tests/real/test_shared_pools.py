@@ -10,28 +10,28 @@ from millpond.model.formats import DiskFormat
 from millpond.model.sizes import MiB
 from millpond.model.volume import VolumeSpec
 from millpond.scheduling.inventory import merge_groups
-from tests.support.grove import NAMES
+from tests.support.multi_host import NAMES
 
 POOL = "nova-disks-pool"
 
 
 @pytest.fixture
-def shared(grove):
+def shared(multi_host):
     """alder and birch have one directory of disks; cedar has another one at the same path."""
-    place = grove.directory / "shared"
+    place = multi_host.directory / "shared"
     place.mkdir(mode=0o755)
-    cedar = grove.hosts["cedar"]
+    cedar = multi_host.hosts["cedar"]
     cedar.run("mount", "-t", "tmpfs", "-o", "size=1g,mode=0755", "cedar", str(place))
-    grove.plant(dict.fromkeys(NAMES, f"disks_pool_path = {place}/disks"))
-    yield grove
-    for host in grove.hosts.values():
+    multi_host.configure(dict.fromkeys(NAMES, f"disks_pool_path = {place}/disks"))
+    yield multi_host
+    for host in multi_host.hosts.values():
         host.clear()
     cedar.run("umount", "--lazy", str(place))
     shutil.rmtree(place)
 
 
-def pools(grove):
-    listed = grove.json("host", "list", "--refresh")
+def pools(multi_host):
+    listed = multi_host.json("host", "list", "--refresh")
     return {each["name"]: each["pools"][0] for each in listed}
 
 
@@ -62,11 +62,11 @@ def test_it_counts_once_in_placement(shared, micro_guest):
 def test_what_servers_take_follows_when_somebody_comes_to_share_their_pool(shared, micro_guest):
     shared.ok("image", "add", micro_guest.path, "--name", "raw")
     own = dict.fromkeys(NAMES, f"disks_pool_path = {shared.directory}/shared/disks")
-    shared.plant(own, enabled=("alder", "cedar"))
+    shared.configure(own, enabled=("alder", "cedar"))
     words = ("--image", "raw", "--memory", "16M", "--host", "alder", "--no-start")
     shared.ok("server", "create", "web", *words)
     alone = shared.deployment().scheduler.reporter.providers()["alder"].pools[POOL]
-    shared.plant(own)
+    shared.configure(own)
     shared.ok("host", "list")
     scheduler = shared.deployment().scheduler
     together = scheduler.reporter.providers()["alder"].pools[POOL]
@@ -88,8 +88,8 @@ def test_who_shared_a_pool_still_does_while_one_does_not_answer(shared):
         shared.hosts["birch"].start()
 
 
-def test_hosts_with_pools_at_one_path_do_not_share_them_for_that(grove):
-    assert all(each["shared_with"] == [] for each in pools(grove).values())
+def test_hosts_with_pools_at_one_path_do_not_share_them_for_that(multi_host):
+    assert all(each["shared_with"] == [] for each in pools(multi_host).values())
 
 
 def test_what_a_crash_left_of_a_proof_is_swept_and_others_marks_stay() -> None:
@@ -103,17 +103,19 @@ def test_what_a_crash_left_of_a_proof_is_swept_and_others_marks_stay() -> None:
     assert [each.name for each in one.volumes()] == [theirs]
 
 
-def test_a_template_that_one_host_uses_stays_in_the_cache_that_another_shares(grove, micro_guest):
-    bases = grove.directory / "bases"
+def test_a_template_that_one_host_uses_stays_in_the_cache_that_another_shares(
+    multi_host, micro_guest
+):
+    bases = multi_host.directory / "bases"
     bases.mkdir(mode=0o755)
-    grove.plant(dict.fromkeys(NAMES[:2], f"base_images_pool_path = {bases}/_base"))
-    grove.ok("image", "add", micro_guest.path, "--name", "raw")
+    multi_host.configure(dict.fromkeys(NAMES[:2], f"base_images_pool_path = {bases}/_base"))
+    multi_host.ok("image", "add", micro_guest.path, "--name", "raw")
     words = ("--image", "raw", "--memory", "16M", "--host", "birch")
-    grove.ok("server", "create", "web", *words)
-    grove.ok("cache", "prune", "--all-unused")
-    grove.ok("server", "reboot", "web", "--hard")
-    grove.ok("server", "delete", "web")
-    grove.ok("cache", "prune", "--all-unused")
+    multi_host.ok("server", "create", "web", *words)
+    multi_host.ok("cache", "prune", "--all-unused")
+    multi_host.ok("server", "reboot", "web", "--hard")
+    multi_host.ok("server", "delete", "web")
+    multi_host.ok("cache", "prune", "--all-unused")
     assert list((bases / "_base").iterdir()) == []
 
 

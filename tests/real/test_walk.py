@@ -37,7 +37,7 @@ def test_the_walk_of_server_create_is_short(millpond, micro_guest, workdir):
     assert int(re.search(r"(\d+) of them in rooms that do", walked)[1]) <= MOST_MODULES
 
 
-def test_a_decision_among_hosts_enters_scheduling_once(grove, micro_guest):
-    grove.ok("image", "add", micro_guest.path, "--name", "micro")
+def test_a_decision_among_hosts_enters_scheduling_once(multi_host, micro_guest):
+    multi_host.ok("image", "add", micro_guest.path, "--name", "micro")
     words = ("server", "create", "web", "--image", "micro", "--memory", "16M", "--dry-run")
-    assert " scheduling 1," in walk(grove.config, *words)
+    assert " scheduling 1," in walk(multi_host.config, *words)

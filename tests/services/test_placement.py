@@ -15,11 +15,11 @@ from millpond.scheduling.external import ExternalPlacement
 from millpond.scheduling.inventory import ProviderTrees
 from millpond.scheduling.placement import Placement
 from tests.contract.placement import PlacementContract
-from tests.support.claimants import claim_all, claim_in_processes
-from tests.support.grove import Grove
 from tests.support.guests import MicroGuest
+from tests.support.multi_host import MultiHost
 from tests.support.openstack.keystone import Keystone
 from tests.support.openstack.placement import Placement as Service
+from tests.support.placement_clients import claim_all, claim_in_processes
 from tests.support.scheduling import host, register, uuid_of
 from tests.support.waiting import wait_for
 
@@ -129,20 +129,20 @@ def test_something_else_at_its_address_is_said(services_directory: Path, tmp_pat
 
 
 def test_servers_go_by_the_placement_of_a_cloud(
-    grove: Grove, placement_service: Service, micro_guest: MicroGuest
+    multi_host: MultiHost, placement_service: Service, micro_guest: MicroGuest
 ) -> None:
     """And what is not ours there is left alone."""
-    outside = Placement(ExternalPlacement(placement_service.access(), grove.directory))
+    outside = Placement(ExternalPlacement(placement_service.access(), multi_host.directory))
     nova = register(outside, "nova-host", "COMPUTE_IMAGE_TYPE_RAW")
     section = f"[placement]\nauth_type = none\nendpoint_override = {placement_service.url}"
-    grove.plant(rest=section)
-    grove.ok("image", "add", micro_guest.path, "--name", "raw")
-    grove.ok("server", "create", "web", "--image", "raw", "--memory", "16M", "--no-start")
-    web = grove.deployment().server("web")
+    multi_host.configure(rest=section)
+    multi_host.ok("image", "add", micro_guest.path, "--name", "raw")
+    multi_host.ok("server", "create", "web", "--image", "raw", "--memory", "16M", "--no-start")
+    web = multi_host.deployment().server("web")
     assert web.id in outside.providers.consumers(outside.providers.find(name=web.host)[0].uuid)
     assert outside.providers.consumers(nova) == {}
-    assert not (grove.state / "placement" / "placement.sqlite").exists()
-    assert grove.ok("doctor", "--placement").endswith("no problem\n")
-    grove.ok("server", "delete", "web")
+    assert not (multi_host.state / "placement" / "placement.sqlite").exists()
+    assert multi_host.ok("doctor", "--placement").endswith("no problem\n")
+    multi_host.ok("server", "delete", "web")
     assert outside.allocations.of(web.id).held == {}
     empty(outside)

@@ -178,7 +178,7 @@ class PrivateLibvirtd(Running):
 
     def _end(self, number: signal.Signals) -> None:
         if daemon := self._daemons.pop("libvirtd", None):
-            # Its reaper goes on for as long as there are guests.
+            # Its runner goes on for as long as there are guests.
             self._past.append(daemon)
             daemon.end(number, _STOP_SECONDS)
 

@@ -12,12 +12,12 @@ from tests.support.waiting import wait_for
 
 Belongs = Callable[[int], bool]
 
-_REAPER = Path(__file__).with_name("reaper.py")
+_RUNNER = Path(__file__).with_name("daemon_runner.py")
 _PATIENCE = 3.0
 
 
 class Daemon:
-    """A program under a reaper (reaper.py); `pid` is the program's own.
+    """A program under daemon_runner.py; `pid` is the program's own.
 
     `enter` is the command that becomes the words given after it (nsenter, say).
     """
@@ -26,16 +26,16 @@ class Daemon:
         self, words: Sequence[str], *, enter: Callable[..., list[str]], log: Path
     ) -> None:
         with log.open("ab") as output:
-            self._reaper = subprocess.Popen(
-                enter(sys.executable, "-I", "-S", str(_REAPER), *words),
+            self._runner = subprocess.Popen(
+                enter(sys.executable, "-I", "-S", str(_RUNNER), *words),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=output,
                 umask=0o022,
                 start_new_session=True,  # Ctrl-C is for pytest, which then ends us in order
             )
-        assert self._reaper.stdout is not None
-        with self._reaper.stdout as answer:
+        assert self._runner.stdout is not None
+        with self._runner.stdout as answer:
             self.pid = int(answer.readline() or 0)
         try:
             self._process = os.pidfd_open(self.pid)
@@ -54,8 +54,8 @@ class Daemon:
             raise RuntimeError(f"process {self.pid} goes on {seconds} s after {number.name}")
 
     def forget(self) -> None:
-        """When the reaper has ended, too."""
-        self._reaper.wait(_PATIENCE)
+        """When the runner has ended, too."""
+        self._runner.wait(_PATIENCE)
         os.close(self._process)
 
     def _ended_within(self, seconds: float) -> bool:

@@ -19,7 +19,7 @@ from millpond.model.formats import DiskFormat
 from millpond.model.names import ImageId, template_name
 from millpond.model.transfer import Patience
 from millpond.templates.store import LocalTemplates
-from tests.support import certificate_shelf
+from tests.support import certificate_store
 from tests.support.glance_pages import (
     FILE,
     ID,
@@ -65,7 +65,7 @@ def access(web: Web) -> CloudAccess:
 
 @pytest.fixture
 def source(access: CloudAccess, publisher: Signer, tmp_path: Path) -> Glance:
-    options = certificate_shelf.put(tmp_path, CERTIFICATE, publisher.certificate)
+    options = certificate_store.put(tmp_path, CERTIFICATE, publisher.certificate)
     policy = SignaturePolicy(trusted=(CERTIFICATE,), key_manager=options, seconds=5)
     return Glance(access, Signatures(policy))
 

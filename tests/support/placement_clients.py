@@ -1,6 +1,6 @@
 """Many who want a host at once: threads of one process, or processes.
 
-python -m tests.support.claimants WHERE COUNT THREADS HOST…      prints what became of each
+python -m tests.support.placement_clients WHERE COUNT THREADS HOST…      prints what became of each
 
 WHERE is a directory, which the embedded Placement is in, or a directory, a comma and a URL.
 """
@@ -61,7 +61,7 @@ def claim_all(placement: Placement, count: int, threads: int, hosts: Sequence[st
 
 def claim_in_processes(where: str, processes: int, count: int, hosts: Sequence[str]) -> list[str]:
     """``count`` each."""
-    words = ["claimants", where, str(count), "1", *hosts]
+    words = ["placement_clients", where, str(count), "1", *hosts]
 
     def one(_number: int) -> list[str]:
         done = forked.run(main, words, seconds=100)

@@ -17,17 +17,17 @@ def put(directory: Path, id: str, certificate: Certificate) -> cfg.ConfigOpts:
     (directory / id).write_bytes(certificate.public_bytes(Encoding.DER))
     conf = cfg.ConfigOpts()
     conf.register_opts(key_manager_opts, "key_manager")
-    conf.register_opt(cfg.StrOpt("directory"), "shelf")
+    conf.register_opt(cfg.StrOpt("directory"), "certificates")
     conf([])
-    conf.set_override("backend", f"{__name__}.Shelf", "key_manager")
-    conf.set_override("directory", str(directory), "shelf")
+    conf.set_override("backend", f"{__name__}.CertificateStore", "key_manager")
+    conf.set_override("directory", str(directory), "certificates")
     return conf
 
 
-class Shelf(NotImplementedKeyManager):
+class CertificateStore(NotImplementedKeyManager):
     def __init__(self, configuration: cfg.ConfigOpts) -> None:
         super().__init__(configuration)
-        self._directory = Path(configuration.shelf.directory)
+        self._directory = Path(configuration.certificates.directory)
 
     def get(self, _context: Any, managed_object_id: str, _metadata_only: bool = False) -> X509:
         try:

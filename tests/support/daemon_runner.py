@@ -1,4 +1,4 @@
-"""Runs a daemon and buries what it leaves: `python reaper.py PROGRAM WORD…`.
+"""Runs a daemon and waits for what it leaves: `python daemon_runner.py PROGRAM WORD…`.
 
 QEMU leaves libvirtd's family, and libvirt waits until its process id is gone, which is when the
 adopting parent has noticed its end. That is the machine's first process, and not everyone has

@@ -1,6 +1,6 @@
 """Everything that befalls an image cache, at random and at full speed; a program and its threads.
 
-python -m tests.support.commotion CONFIG SECONDS SEED...     a thread for each seed
+python -m tests.support.cache_stress CONFIG SECONDS SEED...     a thread for each seed
 
 Prints how often each deed was done, as JSON, and ends with an error if anybody's base was not
 what it was. The images are those of the catalogue whose names begin with "image".

@@ -21,10 +21,10 @@ _SIZE = "2g"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FarMillpond(Millpond):
+class RemoteMillpond(Millpond):
     """A state directory here, for one host that is elsewhere."""
 
-    host: PrivateLibvirtd
+    libvirtd: PrivateLibvirtd
     place: Path
     """Of the host's pools, on the host."""
 
@@ -48,35 +48,39 @@ class FarMillpond(Millpond):
 
     def files(self, directory: Path | None = None) -> list[str]:
         """On the host: all, or those in one directory, but for the mark of whose cache it is."""
-        listed = self.host.run("find", str(self.place), "-type", "f").stdout.splitlines()
+        listed = self.libvirtd.run("find", str(self.place), "-type", "f").stdout.splitlines()
         beneath = [Path(each) for each in listed if Path(each).is_relative_to(directory or "/")]
         return sorted(each.name for each in beneath if each.suffix != ".mark")
 
 
 @pytest.fixture(scope="session")
-def far_host(session_directory: Path) -> Iterator[PrivateLibvirtd]:
+def remote_libvirtd(session_directory: Path) -> Iterator[PrivateLibvirtd]:
     if reason := reason_to_skip():
         pytest.skip(reason)
     number = os.getpid() % 250 + 1  # another run of the tests may be under way
     network = (f"millpond{number}", f"10.77.{number}.2/24")
-    with PrivateLibvirtd(session_directory / "far", name="far", network=network) as daemon:
+    with PrivateLibvirtd(session_directory / "remote", name="remote", network=network) as daemon:
         daemon.run("mkdir", "-p", "/run/lock")  # where libvirt locks a console that is opened
         yield daemon
 
 
 @pytest.fixture
-def far(far_host: PrivateLibvirtd, session_directory: Path) -> Iterator[FarMillpond]:
+def remote(remote_libvirtd: PrivateLibvirtd, session_directory: Path) -> Iterator[RemoteMillpond]:
     """A fresh state directory, a fresh file system of the host, reached by TCP."""
-    here = Path(tempfile.mkdtemp(prefix="far-", dir=session_directory))
+    here = Path(tempfile.mkdtemp(prefix="remote-", dir=session_directory))
     here.chmod(0o755)
     place = here / "there"
     place.mkdir()
-    far_host.run("mount", "-t", "tmpfs", "-o", f"size={_SIZE},mode=0755", "far", str(place))
-    made = FarMillpond(directory=here, uri=far_host.tcp_uri, host=far_host, place=place)
+    remote_libvirtd.run(
+        "mount", "-t", "tmpfs", "-o", f"size={_SIZE},mode=0755", "remote", str(place)
+    )
+    made = RemoteMillpond(
+        directory=here, uri=remote_libvirtd.tcp_uri, libvirtd=remote_libvirtd, place=place
+    )
     made.configure("images_type_mapping = qcow2:qcow2, raw:raw")
     try:
         yield made
     finally:
-        far_host.clear()
-        far_host.run("umount", "--lazy", str(place))
+        remote_libvirtd.clear()
+        remote_libvirtd.run("umount", "--lazy", str(place))
         shutil.rmtree(here)

@@ -20,13 +20,13 @@ _SIZE = "4g"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grove(Millpond):
+class MultiHost(Millpond):
     """A state directory here, for hosts that are elsewhere."""
 
     hosts: Mapping[str, PrivateLibvirtd]
     place: Path
 
-    def plant(
+    def configure(
         self,
         hosts: Mapping[str, str] | None = None,
         default: str = "",
@@ -70,7 +70,7 @@ class Grove(Millpond):
 
 
 @pytest.fixture(scope="session")
-def grove_hosts(session_directory: Path) -> Iterator[Mapping[str, PrivateLibvirtd]]:
+def host_daemons(session_directory: Path) -> Iterator[Mapping[str, PrivateLibvirtd]]:
     if reason := reason_to_skip():
         pytest.skip(reason)
     with contextlib.ExitStack() as stack:
@@ -81,19 +81,21 @@ def grove_hosts(session_directory: Path) -> Iterator[Mapping[str, PrivateLibvirt
 
 
 @pytest.fixture
-def grove(grove_hosts: Mapping[str, PrivateLibvirtd], session_directory: Path) -> Iterator[Grove]:
-    here = Path(tempfile.mkdtemp(prefix="grove-", dir=session_directory))
+def multi_host(
+    host_daemons: Mapping[str, PrivateLibvirtd], session_directory: Path
+) -> Iterator[MultiHost]:
+    here = Path(tempfile.mkdtemp(prefix="multi-host-", dir=session_directory))
     here.chmod(0o755)
     place = here / "there"
     place.mkdir()
-    for host in grove_hosts.values():
-        host.run("mount", "-t", "tmpfs", "-o", f"size={_SIZE},mode=0755", "grove", str(place))
-    made = Grove(directory=here, uri="", hosts=grove_hosts, place=place)
-    made.plant()
+    for host in host_daemons.values():
+        host.run("mount", "-t", "tmpfs", "-o", f"size={_SIZE},mode=0755", "multi-host", str(place))
+    made = MultiHost(directory=here, uri="", hosts=host_daemons, place=place)
+    made.configure()
     try:
         yield made
     finally:
-        for host in grove_hosts.values():
+        for host in host_daemons.values():
             host.clear()
             host.run("umount", "--lazy", str(place))
         shutil.rmtree(here)
