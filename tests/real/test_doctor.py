@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.cli.probe import Verdict, probe_kvm
+from millpond.cli.probe import ProbeResult, probe_kvm
 from millpond.doctor.examination import examine_host
 from millpond.doctor.finding import Level
 from millpond.doctor.kvm import Access, access
@@ -687,8 +687,8 @@ def libvirtd_with_kvm(session_directory):
 
 def test_kvm_of_this_machine_gets_a_verdict_and_nothing_is_left(libvirtd_with_kvm, speaking_guest):
     found = probe_kvm(libvirtd_with_kvm, speaking_guest)
-    assert found.verdict in (Verdict.USABLE, Verdict.UNUSABLE)
-    assert bool(found.reason) == (found.verdict is Verdict.UNUSABLE)
+    assert found.verdict in (ProbeResult.USABLE, ProbeResult.UNUSABLE)
+    assert bool(found.reason) == (found.verdict is ProbeResult.UNUSABLE)
     with libvirtd_with_kvm.calling("listing domains") as connection:
         assert no_trace_of_a_probe(connection)
 

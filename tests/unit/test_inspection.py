@@ -15,7 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.errors import ImageRefused
-from millpond.images.formats.inspection import HEAD, LARGEST, LARGEST_TO_BOOT, Finding, Inspection
+from millpond.images.formats.inspection import (
+    HEAD,
+    LARGEST,
+    LARGEST_TO_BOOT,
+    Inspection,
+    InspectionResult,
+)
 from millpond.images.formats.recognition import recognise
 from millpond.model.formats import DiskFormat, ImageFormat
 from tests.support.image_files import (
@@ -43,7 +49,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Images:
     return {format: path.read_bytes() for format, path in made}
 
 
-def inspect(content: bytes, declared: ImageFormat, step: int = MiB) -> Finding:
+def inspect(content: bytes, declared: ImageFormat, step: int = MiB) -> InspectionResult:
     inspection = Inspection(declared, "guest")
     for start in range(0, len(content), step):
         inspection.eat(content[start : start + step])
@@ -98,7 +104,7 @@ def test_what_qemu_img_makes_is_accepted_with_the_size_that_qemu_sees(
 
     finding = inspect(path.read_bytes(), declared)
 
-    assert finding == Finding(
+    assert finding == InspectionResult(
         format=declared.content, virtual_size=virtual_size(path, qemu_format)
     )
 
@@ -114,14 +120,18 @@ def test_a_qcow2_with_internal_snapshots_is_accepted(tmp_path: Path) -> None:
 def test_a_raw_disk_with_a_boot_sector_is_raw(partitions: bool) -> None:
     disk = boot_sector(partitions).ljust(MiB, b"\0")
 
-    assert inspect(disk, ImageFormat.RAW) == Finding(format=DiskFormat.RAW, virtual_size=MiB)
+    assert inspect(disk, ImageFormat.RAW) == InspectionResult(
+        format=DiskFormat.RAW, virtual_size=MiB
+    )
 
 
 @pytest.mark.parametrize("start", [b"", boot_sector()], ids=["plain", "bootable"])
 def test_an_iso_is_raw_content_of_its_own_length(tmp_path: Path, start: bytes) -> None:
     disc = iso_file(tmp_path, boot_sector=start).read_bytes()
 
-    assert inspect(disc, ImageFormat.ISO) == Finding(format=DiskFormat.RAW, virtual_size=len(disc))
+    assert inspect(disc, ImageFormat.ISO) == InspectionResult(
+        format=DiskFormat.RAW, virtual_size=len(disc)
+    )
 
 
 def test_an_odd_virtual_size_is_rounded_up_to_whole_sectors(tmp_path: Path) -> None:
@@ -253,7 +263,9 @@ def test_a_kernel_or_a_ramdisk_is_accepted_packed_or_not(
 ) -> None:
     content = head.ljust(length, b"k")
 
-    assert inspect(content, declared) == Finding(format=DiskFormat.RAW, virtual_size=len(content))
+    assert inspect(content, declared) == InspectionResult(
+        format=DiskFormat.RAW, virtual_size=len(content)
+    )
 
 
 @pytest.mark.parametrize("declared", TO_BOOT)
@@ -595,7 +607,7 @@ _SIZES = st.lists(
 )
 
 
-def verdict(pieces: Iterable[bytes], size: int, declared: ImageFormat) -> Finding | str:
+def verdict(pieces: Iterable[bytes], size: int, declared: ImageFormat) -> InspectionResult | str:
     """What comes of an image: it is accepted or refused, and nothing else."""
     try:
         inspection = Inspection(declared, "guest")

@@ -28,7 +28,7 @@ from millpond.model.sizes import format_size
 from millpond.model.template import Template
 from millpond.model.volume import Volume
 from millpond.templates.scrub import Outcome, Scrubbed
-from millpond.templates.verdicts import Verdict
+from millpond.templates.verdicts import TemplateVerdict
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -175,7 +175,7 @@ def prune(
         print(printable(f"{_on(deployment, where)}{each.cached.template.volume}: {each.reason}"))
 
 
-def _prune(host: Host, *, dry_run: bool, all_unused: bool) -> Sequence[Verdict]:
+def _prune(host: Host, *, dry_run: bool, all_unused: bool) -> Sequence[TemplateVerdict]:
     rules = host.cache_rules.at_once() if all_unused else host.cache_rules
     if dry_run:
         return [each for each in survey(host, rules) if each.goes]
@@ -251,7 +251,7 @@ def _plan(host: Host, name: str, format: DiskFormat | None) -> list[precache.Wan
     return list(precache.plan(image, boot, host.settings.libvirt.selection))
 
 
-def _row(verdict: Verdict, images: Mapping[str, str]) -> tuple[str, ...]:
+def _row(verdict: TemplateVerdict, images: Mapping[str, str]) -> tuple[str, ...]:
     cached = verdict.cached
     template = cached.template
     return (
@@ -265,7 +265,7 @@ def _row(verdict: Verdict, images: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def _fate(verdict: Verdict) -> str:
+def _fate(verdict: TemplateVerdict) -> str:
     if verdict.goes:
         return f"goes: {verdict.reason}"
     until = f", until {verdict.goes_at:%Y-%m-%d %H:%M:%S}" if verdict.goes_at else ""
@@ -273,7 +273,7 @@ def _fate(verdict: Verdict) -> str:
 
 
 def _row_of_cluster(
-    volume: Volume, verdicts: Sequence[Verdict], images: Mapping[str, str]
+    volume: Volume, verdicts: Sequence[TemplateVerdict], images: Mapping[str, str]
 ) -> tuple[str, ...]:
     """What a cluster has is known by the template of the same name that came first."""
     of = {each.cached.template.volume: each.cached.template.image for each in verdicts}
@@ -283,7 +283,7 @@ def _row_of_cluster(
     return (name, "raw", "import", size, "", "stays: in the Ceph cluster", volume.name)
 
 
-def _plain(verdict: Verdict, images: Mapping[str, str], host: str) -> dict[str, object]:
+def _plain(verdict: TemplateVerdict, images: Mapping[str, str], host: str) -> dict[str, object]:
     cached = verdict.cached
     return {
         "host": host,

@@ -7,7 +7,7 @@ import typer
 
 from millpond.cli.hosts import HostNames
 from millpond.cli.output import as_json, table
-from millpond.cli.probe import GUEST, Verdict, probe_kvm
+from millpond.cli.probe import GUEST, ProbeResult, probe_kvm
 from millpond.config import VirtTypeOption, option_file
 from millpond.doctor import kvm, report
 from millpond.doctor.examination import examine, examine_placement
@@ -65,14 +65,14 @@ def _probe(files: tuple[Path, ...], hosts: list[str] | None, guest: Path) -> Non
     host = Deployment.load(files).host(hosts[0] if hosts else "")
     found = probe_kvm(host.libvirtd, guest)
     match found.verdict:
-        case Verdict.ABSENT:
+        case ProbeResult.ABSENT:
             print(f"there is no {KVM}: servers run by plain emulation; nothing is changed")
-        case Verdict.CLOSED:
+        case ProbeResult.CLOSED:
             finding = kvm.closed(host.libvirtd)
             print(f"{finding.what}; nothing is changed\n  do: {finding.do}")
-        case Verdict.USABLE:
+        case ProbeResult.USABLE:
             print(f"KVM runs {guest}; nothing is changed")
-        case Verdict.UNUSABLE:
+        case ProbeResult.UNUSABLE:
             print(f"KVM is not usable: {guest} runs without it, but with it {found.reason}")
             _leave_kvm(host, files)
 

@@ -35,7 +35,7 @@ _DIRECTORY = Path("/var/tmp")
 _WALKABLE = 0o711
 
 
-class Verdict(StrEnum):
+class ProbeResult(StrEnum):
     ABSENT = "absent"
     CLOSED = "closed"
     USABLE = "usable"
@@ -44,7 +44,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    verdict: Verdict
+    verdict: ProbeResult
     reason: str = ""
     """What is wrong with a KVM that is not usable."""
 
@@ -54,17 +54,17 @@ def probe_kvm(host: Libvirtd, guest: Path, patience: Mapping[VirtType, float] = 
     guest is to blame, and Unsupported is raised."""
     match access(host):
         case Access.ABSENT:
-            return Probe(verdict=Verdict.ABSENT)
+            return Probe(verdict=ProbeResult.ABSENT)
         case Access.CLOSED:
-            return Probe(verdict=Verdict.CLOSED)
+            return Probe(verdict=ProbeResult.CLOSED)
     if not os.path.isfile(guest):  # a Path raises what is wrong with too long a name
         advice = "'make guests' builds it; --guest names another one"
         raise BadOption("--guest", f"there is no guest {guest}", advice)
     reason = _failure_under_kvm(host, guest, patience[VirtType.KVM])
     if not reason:
-        return Probe(verdict=Verdict.USABLE)
+        return Probe(verdict=ProbeResult.USABLE)
     if _speaks(host, guest, VirtType.QEMU, patience[VirtType.QEMU]):
-        return Probe(verdict=Verdict.UNUSABLE, reason=reason)
+        return Probe(verdict=ProbeResult.UNUSABLE, reason=reason)
     raise Unsupported(
         "probing KVM",
         f"the guest {guest} does not say {_MARKER.decode()!r} without KVM either",

@@ -8,8 +8,7 @@ from millpond.doctor.finding import Finding, counted, ok, problem, warning
 from millpond.errors import NoRoom, Tool
 from millpond.hosts.deployment import Deployment
 from millpond.model.names import ServerId
-from millpond.scheduling.consistency import Consistency, Difference
-from millpond.scheduling.consistency import Finding as Differing
+from millpond.scheduling.consistency import Consistency, Difference, Mismatch
 from millpond.scheduling.placement import Allocations
 from millpond.scheduling.providers import allocations_for
 
@@ -67,31 +66,31 @@ def _expected(deployment: Deployment) -> Iterator[tuple[str, Allocations]]:
             yield server.id, allocations_for(server, hosts[server.host])
 
 
-def _still_holds(deployment: Deployment, differing: Differing) -> bool:
+def _still_holds(deployment: Deployment, mismatch: Mismatch) -> bool:
     """Not of a server that was made or deleted meanwhile, or is in the middle of something."""
-    server = deployment.records.find(ServerId(differing.consumer))
+    server = deployment.records.find(ServerId(mismatch.consumer))
     if server is None:
-        return differing.difference in (Difference.ORPHAN, Difference.FOREIGN)
-    return differing.difference is not Difference.ORPHAN and server.operation is None
+        return mismatch.difference in (Difference.ORPHAN, Difference.FOREIGN)
+    return mismatch.difference is not Difference.ORPHAN and server.operation is None
 
 
-def _takes(deployment: Deployment, differing: Differing) -> bool:
+def _takes(deployment: Deployment, mismatch: Mismatch) -> bool:
     """Whether its record still says what was expected of it."""
-    server = deployment.records.find(ServerId(differing.consumer))
+    server = deployment.records.find(ServerId(mismatch.consumer))
     host = deployment.scheduler.reporter.providers().get(server.host) if server else None
-    return (allocations_for(server, host) if server and host else {}) == differing.expected
+    return (allocations_for(server, host) if server and host else {}) == mismatch.expected
 
 
-def _describe(deployment: Deployment, consistency: Consistency, differing: Differing) -> Finding:
-    server = deployment.records.find(ServerId(differing.consumer))
-    name = server.name if server else differing.consumer
-    what = _WORDS[differing.difference].format(name=name, id=differing.consumer)
-    if not differing.difference.can_be_healed:
-        return warning(what, _DO[differing.difference])
+def _describe(deployment: Deployment, consistency: Consistency, mismatch: Mismatch) -> Finding:
+    server = deployment.records.find(ServerId(mismatch.consumer))
+    name = server.name if server else mismatch.consumer
+    what = _WORDS[mismatch.difference].format(name=name, id=mismatch.consumer)
+    if not mismatch.difference.can_be_healed:
+        return warning(what, _DO[mismatch.difference])
     return problem(
         what,
         f"'{Tool.REPAIR_PLACEMENT}' puts it right",
-        partial(_heal, deployment, consistency, differing),
+        partial(_heal, deployment, consistency, mismatch),
     )
 
 
@@ -100,12 +99,12 @@ def _report(deployment: Deployment) -> str:
     return "it was told"
 
 
-def _heal(deployment: Deployment, consistency: Consistency, differing: Differing) -> str:
+def _heal(deployment: Deployment, consistency: Consistency, mismatch: Mismatch) -> str:
     """Under the server's lock, or it could be deleted before what it takes is claimed. Of an
     orphan there is no record to be locked, and its id never comes back."""
-    server = deployment.records.find(ServerId(differing.consumer))
+    server = deployment.records.find(ServerId(mismatch.consumer))
     with deployment.records.lock(server) if server else nullcontext():
-        as_before = _still_holds(deployment, differing) and _takes(deployment, differing)
-        if as_before and consistency.heal([differing]):
+        as_before = _still_holds(deployment, mismatch) and _takes(deployment, mismatch)
+        if as_before and consistency.heal([mismatch]):
             return "it was put right"
     raise NoRoom("Placement has less than it takes, or has changed meanwhile")

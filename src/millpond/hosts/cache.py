@@ -21,7 +21,7 @@ from millpond.model.template import Template
 from millpond.model.volume import Volume
 from millpond.templates.handler import LinkPreview, find_handler
 from millpond.templates.store import TemplateStore
-from millpond.templates.verdicts import Rules, Verdict
+from millpond.templates.verdicts import Rules, TemplateVerdict
 
 
 def list_templates(host: Host) -> Iterator[Template]:
@@ -76,7 +76,7 @@ def open_store(host: Host) -> TemplateStore | None:
     return host.template_store
 
 
-def survey(host: Host, rules: Rules) -> list[Verdict]:
+def survey(host: Host, rules: Rules) -> list[TemplateVerdict]:
     """What would become of each template. Nothing is changed, and no pool is made."""
     return host.cache_manager.survey(rules) if host.find_template_store() else []
 

@@ -25,7 +25,7 @@ class Difference(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Mismatch:
     consumer: str
     """A server's id."""
     difference: Difference
@@ -39,14 +39,14 @@ class Consistency:
 
     def examine(
         self, expected: Mapping[str, Allocations], providers: Collection[str]
-    ) -> list[Finding]:
+    ) -> list[Mismatch]:
         """``expected`` by the server's id, and by a migration's what its server leaves behind.
         ``providers``: those of our hosts and pools; no others are looked at."""
         found = self._consumers(providers)
         consumers = sorted(found.keys() | expected.keys())
         return [each for id in consumers for each in self._compare(id, expected, found)]
 
-    def heal(self, findings: Iterable[Finding]) -> list[Finding]:
+    def heal(self, findings: Iterable[Mismatch]) -> list[Mismatch]:
         """Those that were healed. What changed since it was examined is left for the next time."""
         return [each for each in findings if each.difference.can_be_healed and self._heal(each)]
 
@@ -67,14 +67,14 @@ class Consistency:
         id: str,
         expected: Mapping[str, Allocations],
         found: Mapping[str, Allocations],
-    ) -> Iterator[Finding]:
+    ) -> Iterator[Mismatch]:
         wanted, has = expected.get(id, {}), found.get(id, {})
         if wanted == has:
             return
         whole = self._placement.allocations.of(id)
         if whole.held == wanted:
             return
-        yield Finding(
+        yield Mismatch(
             consumer=id,
             difference=self._difference(wanted, whole.held, whole.project_id),
             expected=wanted,
@@ -90,7 +90,7 @@ class Consistency:
             return Difference.DEAD_PROVIDER
         return Difference.DIFFERENT if has else Difference.MISSING
 
-    def _heal(self, finding: Finding) -> bool:
+    def _heal(self, finding: Mismatch) -> bool:
         healed = False
 
         def writes(look: Look) -> Iterable[Write]:

@@ -33,7 +33,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class HostVerdict:
     host: str
     state: State
     reason: str = ""
@@ -50,7 +50,7 @@ class Decision:
     query: PlacementQuery
     choices: tuple[str, ...]
     """Hosts of ours, best first."""
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[HostVerdict, ...]
     """Those of the choices first."""
 
     @property
@@ -60,10 +60,10 @@ class Decision:
     def without(self, host: str, reason: str) -> Self:
         """Somebody else was faster."""
         left = tuple(each for each in self.choices if each != host)
-        late = Verdict(host=host, state=State.LATE, reason=reason)
+        late = HostVerdict(host=host, state=State.LATE, reason=reason)
         return replace(self, choices=left).with_verdicts([late])
 
-    def with_verdicts(self, verdicts: Iterable[Verdict]) -> Self:
+    def with_verdicts(self, verdicts: Iterable[HostVerdict]) -> Self:
         anew = {each.host: each for each in verdicts}
         return replace(self, verdicts=tuple(anew.get(each.host, each) for each in self.verdicts))
 
@@ -91,7 +91,7 @@ class Decision:
         return f"'{Tool.EXPLAIN}' shows every host and what it lacks"
 
 
-def _listed(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
+def _listed(verdicts: Iterable[HostVerdict]) -> tuple[str, ...]:
     each = [f"{verdict.host}: {verdict.reason or verdict.state}" for verdict in verdicts]
     rest = len(each) - _LISTED
     return (*each[:_LISTED], f"and {rest} more") if rest > 0 else tuple(each)
@@ -124,7 +124,7 @@ class Reasons:
 
     def of(
         self, request: SchedulingRequest, query: PlacementQuery, besides: Collection[str]
-    ) -> list[Verdict]:
+    ) -> list[HostVerdict]:
         """Of every host of this Placement but those ``besides``."""
         providers = self._placement.providers.find()
         roots = [each for each in providers if each.parent_provider_uuid is None]
@@ -133,7 +133,7 @@ class Reasons:
         reported = {each.name for each in roots}
         missing = self._ours.keys() - reported - set(besides)
         unheard = [
-            Verdict(
+            HostVerdict(
                 host=each,
                 state=State.NOT_REPORTED,
                 reason="it has not been reported to Placement",
@@ -184,10 +184,10 @@ class Reasons:
         )
 
 
-def _verdict(host: _Known, request: SchedulingRequest, query: PlacementQuery) -> Verdict:
+def _verdict(host: _Known, request: SchedulingRequest, query: PlacementQuery) -> HostVerdict:
     lacks = query.required - host.traits
     state, reason = _finding(host, request, query, lacks)
-    return Verdict(
+    return HostVerdict(
         host=host.name,
         state=state,
         reason=reason,

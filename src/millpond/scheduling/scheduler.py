@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from millpond.errors import HostProblem, NoRoom, NoSuchHost, PlacementBadRequest
 from millpond.model.server import Server
-from millpond.scheduling.decision import Decision, Reasons, State, Verdict
+from millpond.scheduling.decision import Decision, HostVerdict, Reasons, State
 from millpond.scheduling.placement import Allocations, Placement, Stock
 from millpond.scheduling.providers import DISK, MEMORY, HostProviders, Hosts, allocations_for
 from millpond.scheduling.query import (
@@ -111,10 +111,10 @@ class Scheduler:
         weights = {name: _weights(each, stocks) for name, each in fits.items()}
         scores = weigh(weights, self._multipliers)
         ranked = [
-            Verdict(host=name, state=State.FITS, score=score.total, parts=score.parts)
+            HostVerdict(host=name, state=State.FITS, score=score.total, parts=score.parts)
             for name, score in scores.items()
         ]
-        rest = [each for each in asked.values() if isinstance(each, Verdict)]
+        rest = [each for each in asked.values() if isinstance(each, HostVerdict)]
         if everything or not ranked:
             rest += Reasons(self.placement, hosts).of(request, query, asked.keys())
         return Decision(
@@ -154,12 +154,12 @@ def _within(query: PlacementQuery, request: SchedulingRequest, hosts: Hosts) -> 
     return query.within(hosts[request.host].host)
 
 
-def _ask(name: str, providers: HostProviders, plan: Plan, stocks: Stocks) -> _Offer | Verdict:
+def _ask(name: str, providers: HostProviders, plan: Plan, stocks: Stocks) -> _Offer | HostVerdict:
     """A verdict if something speaks against it all the same."""
     try:
         planned = plan(name)
     except HostProblem as error:
-        return Verdict(host=name, state=State.UNREACHABLE, reason=str(error))
+        return HostVerdict(host=name, state=State.UNREACHABLE, reason=str(error))
     allocations = allocations_for(planned.server, providers)
     for pool, uuid in providers.pools.items():
         # A pool that did not have to be looked at for the query is left to the claim.
@@ -167,7 +167,7 @@ def _ask(name: str, providers: HostProviders, plan: Plan, stocks: Stocks) -> _Of
             needed, free = allocations[uuid][DISK], stocks[uuid].resources[DISK].free
             if free < needed:
                 reason = f"pool {pool} has {free} of {needed} GiB"
-                return Verdict(host=name, state=State.NO_ROOM, reason=reason)
+                return HostVerdict(host=name, state=State.NO_ROOM, reason=reason)
     return _Offer(providers=providers, plan=planned, allocations=allocations)
 
 

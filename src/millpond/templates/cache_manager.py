@@ -24,7 +24,7 @@ from millpond.model.template import Template
 from millpond.records import codec
 from millpond.system import files
 from millpond.templates.store import TemplateStore
-from millpond.templates.verdicts import Cached, Rules, Verdict, decide
+from millpond.templates.verdicts import Cached, Rules, TemplateVerdict, decide
 
 LOG = logging.getLogger(__name__)
 
@@ -189,11 +189,11 @@ class ImageCacheManager:
         self._remove_template = remove
         self._cleanup = cleanup
 
-    def survey(self, rules: Rules) -> list[Verdict]:
+    def survey(self, rules: Rules) -> list[TemplateVerdict]:
         """What would become of each template. Nothing is changed."""
         return self._decide(rules, self._find_uses())
 
-    def prune(self, rules: Rules) -> list[Verdict]:
+    def prune(self, rules: Rules) -> list[TemplateVerdict]:
         """Remove what nothing uses; those that went. Whoever holds a template's lock is making
         it or about to use it: that one stays."""
         self._cleanup()
@@ -210,7 +210,7 @@ class ImageCacheManager:
         if (taken := self._store.space()) + needed > bound:
             raise CacheFull(*map(format_size, (needed, bound, taken)))
 
-    def _evict(self, rules: Rules) -> list[Verdict]:
+    def _evict(self, rules: Rules) -> list[TemplateVerdict]:
         uses = self._renew_lease()
         going = [each for each in self._decide(rules, uses) if each.goes]
         with ExitStack() as locks:
@@ -246,7 +246,9 @@ class ImageCacheManager:
             return True
         return False
 
-    def _still_going(self, rules: Rules, before: Uses, held: Collection[str]) -> list[Verdict]:
+    def _still_going(
+        self, rules: Rules, before: Uses, held: Collection[str]
+    ) -> list[TemplateVerdict]:
         """Asked again now that nobody can begin to use them. All records are read once, however
         many templates there are."""
         now = self._find_promised()
@@ -255,7 +257,7 @@ class ImageCacheManager:
         decided = self._decide(rules, uses)
         return [each for each in decided if each.goes and each.cached.template.volume in held]
 
-    def _remove(self, going: Sequence[Verdict]) -> list[Verdict]:
+    def _remove(self, going: Sequence[TemplateVerdict]) -> list[TemplateVerdict]:
         """One that cannot go, because nobody answers where it leads, say, keeps no other."""
         failed: list[MillpondError] = []
         for each in going:
@@ -269,7 +271,7 @@ class ImageCacheManager:
             raise failed[0]
         return list(going)
 
-    def _decide(self, rules: Rules, uses: Uses) -> list[Verdict]:
+    def _decide(self, rules: Rules, uses: Uses) -> list[TemplateVerdict]:
         now = datetime.now(UTC)
         others, unreadable = self._leases.others()
         every = replace(uses, unreadable=uses.unreadable + unreadable)
@@ -322,5 +324,5 @@ class _Known:
         return any(name in each.last_used for each in self.others)
 
 
-def _names(verdicts: Sequence[Verdict]) -> list[str]:
+def _names(verdicts: Sequence[TemplateVerdict]) -> list[str]:
     return sorted(each.cached.template.volume for each in verdicts)

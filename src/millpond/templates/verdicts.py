@@ -38,7 +38,7 @@ class Cached:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class TemplateVerdict:
     cached: Cached
     goes: bool
     reason: str
@@ -46,29 +46,31 @@ class Verdict:
     """When it would go if nothing uses it until then."""
 
 
-def decide(cached: Sequence[Cached], rules: Rules, now: datetime) -> list[Verdict]:
+def decide(cached: Sequence[Cached], rules: Rules, now: datetime) -> list[TemplateVerdict]:
     """Age first; then, if what is left is larger than it may be, the least recently used."""
     verdicts = [_by_use_and_age(each, rules, now) for each in cached]
     return _by_size(verdicts, rules.max_bytes) if rules.max_bytes else verdicts
 
 
-def _by_use_and_age(cached: Cached, rules: Rules, now: datetime) -> Verdict:
+def _by_use_and_age(cached: Cached, rules: Rules, now: datetime) -> TemplateVerdict:
     since = f"unused since {cached.last_used:%Y-%m-%d %H:%M:%S}"
     old = cached.last_used + rules.minimum_age
     if cached.users:
-        return Verdict(cached=cached, goes=False, reason=f"used by {', '.join(cached.users)}")
+        return TemplateVerdict(
+            cached=cached, goes=False, reason=f"used by {', '.join(cached.users)}"
+        )
     if cached.pinned_by:
-        return Verdict(cached=cached, goes=False, reason=f"pinned by {cached.pinned_by}")
+        return TemplateVerdict(cached=cached, goes=False, reason=f"pinned by {cached.pinned_by}")
     if not rules.removes_unused:
-        return Verdict(
+        return TemplateVerdict(
             cached=cached, goes=False, reason=f"{since}; remove_unused_base_images is off"
         )
     if cached.image_gone:
-        return Verdict(cached=cached, goes=True, reason="its image is gone", goes_at=now)
-    return Verdict(cached=cached, goes=now >= old, reason=since, goes_at=max(now, old))
+        return TemplateVerdict(cached=cached, goes=True, reason="its image is gone", goes_at=now)
+    return TemplateVerdict(cached=cached, goes=now >= old, reason=since, goes_at=max(now, old))
 
 
-def _by_size(verdicts: Sequence[Verdict], bound: int) -> list[Verdict]:
+def _by_size(verdicts: Sequence[TemplateVerdict], bound: int) -> list[TemplateVerdict]:
     excess = sum(each.cached.space for each in verdicts if not each.goes) - bound
     if excess <= 0:
         return list(verdicts)
@@ -85,6 +87,6 @@ def _by_size(verdicts: Sequence[Verdict], bound: int) -> list[Verdict]:
     ]
 
 
-def _may_go(verdict: Verdict) -> bool:
+def _may_go(verdict: TemplateVerdict) -> bool:
     cached = verdict.cached
     return not (verdict.goes or cached.users or cached.pinned_by)

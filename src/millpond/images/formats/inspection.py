@@ -77,7 +77,7 @@ _FAILED_CHECKS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class InspectionResult:
     format: DiskFormat
     virtual_size: int
 
@@ -107,7 +107,7 @@ class Inspection:
             self._see(unseen[start : start + HEAD])
         self._unseen = unseen[whole:]
 
-    def look_at(self, read: Read, size: int) -> Finding:
+    def look_at(self, read: Read, size: int) -> InspectionResult:
         """All of it, of an image that is not taken but linked: only what must be seen is read."""
         self._look_at_header(read, size)
         finding = self._look_at_end(read, size)
@@ -131,12 +131,12 @@ class Inspection:
             self._refuse_if(() if chunk else (CUT_OFF,))
             self.eat(chunk)
 
-    def _look_at_end(self, read: Read, size: int) -> Finding:
+    def _look_at_end(self, read: Read, size: int) -> InspectionResult:
         self._last_sector = read(max(0, size - SECTOR), min(SECTOR, size))
         self._size = size
         return self.finish(size)
 
-    def finish(self, size: int) -> Finding:
+    def finish(self, size: int) -> InspectionResult:
         """The image has ended and should have had this size."""
         if self._size != size:
             reason = f"{format_size(self._size)} arrived instead of {format_size(size)}"
@@ -220,10 +220,10 @@ class Inspection:
             raise self._refused(DAMAGED) from error
 
     @property
-    def _finding(self) -> Finding:
+    def _finding(self) -> InspectionResult:
         unit = SECTOR if self._declared.can_be_a_disk else 1
         whole = -(-self._virtual_size // unit) * unit
-        return Finding(format=self._declared.content, virtual_size=whole)
+        return InspectionResult(format=self._declared.content, virtual_size=whole)
 
     @property
     def _virtual_size(self) -> int:
