@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from uuid import uuid4
 
 from millpond.model.names import ServerId
-from millpond.scheduling.api import Answer, Door
+from millpond.scheduling.api import Answer, Transport
 from millpond.scheduling.decision import Decision
 from millpond.scheduling.embedded import EmbeddedPlacement
 from millpond.scheduling.external import ExternalPlacement
@@ -54,16 +54,16 @@ are fetched, whatever they can do, and looked through here.
 
 
 class Timing:
-    """A door with a clock."""
+    """A transport with a clock."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
         self.seconds = 0.0
 
     def ask(self, method: str, path: str, version: str, body: bytes | None) -> Answer:
         start = time.perf_counter()
         try:
-            return self._door.ask(method, path, version, body)
+            return self._transport.ask(method, path, version, body)
         finally:
             self.seconds += time.perf_counter() - start
 
@@ -105,8 +105,8 @@ def seconds(act: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def measured(database: str, door: Door, hosts: int, image: str) -> Result:
-    timing = Timing(door)
+def measured(database: str, transport: Transport, hosts: int, image: str) -> Result:
+    timing = Timing(transport)
     placement = Placement(timing)
     names = {name_of(number): uuid_of(name_of(number)) for number in range(hosts)}
     known = Hosts(placement, *names)
@@ -132,7 +132,7 @@ def measured(database: str, door: Door, hosts: int, image: str) -> Result:
         database=database,
         hosts=hosts,
         image=image,
-        bare=median(lambda: seconds(lambda: door.ask("GET", path, VERSION, None))),
+        bare=median(lambda: seconds(lambda: transport.ask("GET", path, VERSION, None))),
         decision=median(lambda: seconds(decide)),
         ours=median(ours),
         claim=median(claim),
@@ -154,13 +154,13 @@ def filter_here(placement: Placement, names: dict[str, str], image: str) -> str:
     return next(iter(weigh(wanted, Multipliers())))
 
 
-def growing(database: str, url: str, door: Door, directory: Path) -> Iterator[Result]:
+def growing(database: str, url: str, transport: Transport, directory: Path) -> Iterator[Result]:
     directory.mkdir(exist_ok=True)
-    Placement(door).providers.find()  # makes the tables
+    Placement(transport).providers.find()  # makes the tables
     for before, hosts in zip((0, *SIZES), SIZES, strict=False):
         crowd(url, range(before, hosts), directory)
         for image in ("qcow2", "vmdk"):
-            result = measured(database, door, hosts, image)
+            result = measured(database, transport, hosts, image)
             print(result.row(), flush=True)
             yield result
 

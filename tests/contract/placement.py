@@ -44,15 +44,15 @@ QCOW2, RAW, VMDK = ImageFormat.QCOW2, ImageFormat.RAW, ImageFormat.VMDK
 
 
 class Counting:
-    """A door that counts what goes through it."""
+    """A transport that counts what goes through it."""
 
-    def __init__(self, door):
-        self._door = door
+    def __init__(self, transport):
+        self._transport = transport
         self.asked = []
 
     def ask(self, method, path, version, body):
         self.asked.append(f"{method} {path}")
-        return self._door.ask(method, path, version, body)
+        return self._transport.ask(method, path, version, body)
 
     @property
     def written(self):
@@ -64,10 +64,10 @@ class Killed(Exception):
 
 
 class Dying:
-    """A door after whose last write its user is gone."""
+    """A transport after whose last write its user is gone."""
 
-    def __init__(self, door, last):
-        self._door = door
+    def __init__(self, transport, last):
+        self._transport = transport
         self._left = last
 
     def ask(self, method, path, version, body):
@@ -75,18 +75,18 @@ class Dying:
             self._left -= 1
             if self._left < 0:
                 raise Killed
-        return self._door.ask(method, path, version, body)
+        return self._transport.ask(method, path, version, body)
 
 
 class PlacementContract:
     @pytest.fixture
-    def door(self):
+    def transport(self):
         """To a Placement that has no provider; the implementation's own tests give it."""
-        raise AssertionError("the implementation's own tests give the door")
+        raise AssertionError("the implementation's own tests give the transport")
 
     @pytest.fixture
-    def counting(self, door):
-        return Counting(door)
+    def counting(self, transport):
+        return Counting(transport)
 
     @pytest.fixture
     def placement(self, counting):
@@ -249,13 +249,15 @@ class PlacementContract:
         for format, name in (("raw", "a"), ("qcow2", "b")):
             assert hosts.decide(request(format), lambda _: there).choices == (name,)
 
-    def test_whoever_is_killed_while_reporting_can_report_again(self, counting, placement, door):
+    def test_whoever_is_killed_while_reporting_can_report_again(
+        self, counting, placement, transport
+    ):
         """After each of its writes."""
         members = frozenset(map(uuid_of, "ab"))
         pools = (pool(), pool("ceph", shared_by=members))
         reports = [host(name, pools=pools) for name in "ab"]
         for last in itertools.count():
-            dying = Dying(door, last)
+            dying = Dying(transport, last)
             try:
                 ProviderTrees(Placement(dying)).publish(reports)
                 break
@@ -469,12 +471,14 @@ class PlacementContract:
             orphan: Difference.ORPHAN,
             dead: Difference.DEAD_PROVIDER,
         }
-        assert len(consistency.heal(findings)) == 3
+        assert len(consistency.repair(findings)) == 3
         (left,) = consistency.examine(expected, {root, child})
         assert left.consumer == dead
         assert placed.of(nova).held == {elsewhere: {"VCPU": 1}}
 
-    def test_what_is_not_ours_or_changed_meanwhile_is_not_healed(self, door, placement, trees):
+    def test_what_is_not_ours_or_changed_meanwhile_is_not_healed(
+        self, transport, placement, trees
+    ):
         trees.publish([host("a")])
         root = uuid_of("a")
         somebody, late = str(uuid4()), str(uuid4())
@@ -485,7 +489,7 @@ class PlacementContract:
             "user_id": "nova",
         }
         body = json.dumps(wanted).encode()
-        assert door.ask("PUT", f"/allocations/{somebody}", "1.36", body).status == 204
+        assert transport.ask("PUT", f"/allocations/{somebody}", "1.36", body).status == 204
         placement.allocations.claim(late, {root: {"VCPU": 1}})
         consistency = Consistency(placement)
         findings = consistency.examine({}, {root})
@@ -494,7 +498,7 @@ class PlacementContract:
             late: Difference.ORPHAN,
         }
         placement.allocations.claim(late, {root: {"VCPU": 2}})
-        assert consistency.heal(findings) == []
+        assert consistency.repair(findings) == []
         assert placement.allocations.of(somebody).held == {root: {"VCPU": 1}}
         assert placement.allocations.of(late).held == {root: {"VCPU": 2}}
 

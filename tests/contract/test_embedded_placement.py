@@ -19,10 +19,10 @@ HOSTS = [host("a", vcpus=7), host("b", vcpus=6)]
 
 
 class Pretending:
-    """A door to a Placement that says it knows these versions of its API."""
+    """A transport to a Placement that says it knows these versions of its API."""
 
-    def __init__(self, door, oldest, newest):
-        self._door = door
+    def __init__(self, transport, oldest, newest):
+        self._transport = transport
         self._offer = f'{{"versions": [{{"min_version": "{oldest}", "max_version": "{newest}"}}]}}'
         self.versions = set()
 
@@ -30,7 +30,7 @@ class Pretending:
         if path == "/":
             return Answer(status=200, body=self._offer.encode())
         self.versions.add(version)
-        return self._door.ask(method, path, version, body)
+        return self._transport.ask(method, path, version, body)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def placement(directory):
 
 class TestEmbeddedPlacement(PlacementContract):
     @pytest.fixture
-    def door(self, directory):
+    def transport(self, directory):
         return EmbeddedPlacement(directory)
 
 
@@ -54,10 +54,10 @@ class TestPlacementOfTrain(PlacementContract):
     """The oldest that we ask, as far as its API goes."""
 
     @pytest.fixture
-    def door(self, directory):
-        door = Pretending(EmbeddedPlacement(directory), "1.0", "1.36")
-        yield door
-        assert door.versions == {"1.36"}
+    def transport(self, directory):
+        transport = Pretending(EmbeddedPlacement(directory), "1.0", "1.36")
+        yield transport
+        assert transport.versions == {"1.36"}
 
 
 def test_one_that_is_too_old_or_too_new_is_refused(directory):

@@ -34,13 +34,13 @@ DISKS = "nova-disks-pool"
 BASES = "nova-base-images-pool"
 
 
-def worries(millpond, *, mend=False):
+def worries(millpond, *, repair=False):
     """What is neither fine nor mended, as (check, level, what)."""
-    found = examine_host(millpond.host(), mend=mend)
+    found = examine_host(millpond.host(), repair=repair)
     return [
         (each.check, each.level.value, each.what)
         for each in found
-        if each.level not in (Level.OK, Level.MENDED)
+        if each.level not in (Level.OK, Level.REPAIRED)
     ]
 
 
@@ -346,7 +346,7 @@ def test_a_pool_that_is_not_active_is_started(millpond, server, connection):
         connection.storagePoolLookupByName(name).destroy()
     pools = [each for each in seen_in(millpond, "pools") if each.level is Level.PROBLEM]
     assert len(pools) == 2
-    assert worries(millpond, mend=True) == []
+    assert worries(millpond, repair=True) == []
     assert worries(millpond) == []
 
 
@@ -354,7 +354,7 @@ def test_a_pool_that_does_not_start_with_the_host(millpond, server, connection):
     connection.storagePoolLookupByName(BASES).setAutostart(False)
     found = only_worry(millpond)
     assert (found.check, found.level) == ("pools", Level.WARNING)
-    assert worries(millpond, mend=True) == []
+    assert worries(millpond, repair=True) == []
     assert connection.storagePoolLookupByName(BASES).autostart()
 
 
@@ -403,7 +403,7 @@ def test_a_base_that_became_qemus_is_roots_again(millpond, server):
     found = only_worry(millpond)
     assert (found.check, found.level) == ("permissions", Level.PROBLEM)
     assert str(base) in found.what
-    assert worries(millpond, mend=True) == []
+    assert worries(millpond, repair=True) == []
     assert (base.stat().st_uid, base.stat().st_mode & 0o777) == (0, 0o444)
 
 
@@ -420,9 +420,9 @@ def test_an_interrupted_server_is_undone_and_one_that_is_worked_on_is_not_touche
     host = millpond.host()
     with host.records.lock(host.shared.server("half")):
         assert worries(millpond) == []
-        assert worries(millpond, mend=True) == []
+        assert worries(millpond, repair=True) == []
     assert [each.name for each in millpond.host().records.all()] == ["half", "web"]
-    assert worries(millpond, mend=True) == []
+    assert worries(millpond, repair=True) == []
     assert [each.name for each in millpond.host().records.all()] == ["web"]
     assert [each.name() for each in connection.listAllDomains()] == ["web"]
 
@@ -441,7 +441,7 @@ def test_what_killed_processes_left_of_records_notes_and_locks_is_removed(millpo
     locks = [millpond.state / "locks" / "server%3A1", beside / "locks" / "template%3A1"]
     for each in locks:
         each.touch()
-    assert worries(millpond, mend=True) == []
+    assert worries(millpond, repair=True) == []
     assert list(millpond.state.rglob(".*")) == []
     assert not any(map(Path.exists, locks))
 
@@ -452,7 +452,7 @@ def test_an_interrupted_preparation_of_a_template(millpond, server, micro_guest,
     before = worries(millpond)
     assert [each[:2] for each in before] == [("operations", "problem"), ("templates", "warning")]
     assert len(list(millpond.bases.iterdir())) == 2
-    assert worries(millpond, mend=True) == []
+    assert worries(millpond, repair=True) == []
     found = json.loads(millpond.ok("cache", "list", "--json"))["templates"]
     listed = {each["template"]["volume"] for each in found}
     assert listed == {each.name for each in millpond.bases.iterdir()}
@@ -467,7 +467,7 @@ def test_a_template_that_disks_stand_on_is_prepared_anew(millpond, server, conne
     found = only_worry(millpond)
     assert (found.check, found.level) == ("templates", Level.PROBLEM)
     assert found.what.endswith("is missing or damaged, and disks stand on it: web")
-    assert worries(millpond, mend=True) == []
+    assert worries(millpond, repair=True) == []
     assert base.read_bytes() == content
     millpond.ok("server", "start", "web")
     millpond.wait_for_console(server.id, "READY")
@@ -477,7 +477,7 @@ def test_a_template_that_cannot_be_prepared_anew(millpond, server):
     millpond.host().shared.catalogue.remove(millpond.host().shared.catalogue.get("micro"))
     (base,) = millpond.bases.iterdir()
     away = base.rename(base.with_suffix(".away"))
-    problems = [each for each in worries(millpond, mend=True) if each[1] == "problem"]
+    problems = [each for each in worries(millpond, repair=True) if each[1] == "problem"]
     assert [each[0] for each in problems] == ["templates"]
     away.rename(base)
     assert worries(millpond) == []
@@ -497,7 +497,7 @@ def test_images_without_content_and_content_without_an_image(millpond, server):
     found = only_worry(millpond)
     assert (found.check, found.level) == ("images", Level.WARNING)
     assert "left 1 file of" in found.what
-    assert worries(millpond, mend=True) == []
+    assert worries(millpond, repair=True) == []
     assert list(incoming.iterdir()) == []
     (blob,) = (millpond.state / "images" / "blobs").iterdir()
     away = blob.rename(millpond.state / "away")
@@ -512,7 +512,7 @@ def test_a_server_without_a_domain_gets_it_again(millpond, server, connection):
     connection.lookupByName("web").undefine()
     found = only_worry(millpond)
     assert (found.check, found.level) == ("domains", Level.PROBLEM)
-    assert worries(millpond, mend=True) == []
+    assert worries(millpond, repair=True) == []
     assert connection.lookupByName("web").UUIDString() == server.id
     millpond.ok("server", "start", "web")
     millpond.wait_for_console(server.id, "READY")
@@ -534,7 +534,7 @@ def test_a_disk_that_is_gone_is_lost_and_the_server_can_be_deleted(millpond, ser
     pool = connection.storagePoolLookupByName(DISKS)
     pool.storageVolLookupByName(f"{server.id}_disk").delete()
     found = only_worry(millpond)
-    assert (found.check, found.level, found.mend) == ("disks", Level.PROBLEM, None)
+    assert (found.check, found.level, found.repair) == ("disks", Level.PROBLEM, None)
     assert "what was on it is lost" in found.what
     assert "millpond server delete web" in found.do
     millpond.ok("server", "delete", "web")
@@ -549,7 +549,7 @@ def test_a_disk_that_libvirt_does_not_see_is_looked_for_again(millpond, server, 
     found = only_worry(millpond)
     assert (found.check, found.level) == ("disks", Level.PROBLEM)
     assert "libvirt does not see" in found.what
-    assert worries(millpond, mend=True) == []
+    assert worries(millpond, repair=True) == []
     millpond.ok("server", "start", "web")
 
 
@@ -560,7 +560,7 @@ def test_a_pool_that_was_undefined_is_defined_again_with_its_disks(millpond, ser
     found = only_worry(millpond)
     assert (found.check, found.level) == ("disks", Level.PROBLEM)
     assert f"in pool '{DISKS}', which is not there" in found.what
-    assert worries(millpond, mend=True) == []
+    assert worries(millpond, repair=True) == []
     assert connection.storagePoolLookupByName(DISKS).listVolumes() == [f"{server.id}_disk"]
 
 
@@ -578,7 +578,7 @@ def test_strange_volumes_are_reported_and_never_removed(millpond, server, connec
     bases = [millpond.bases / name for name in ("da39a3ee5e6b4b0d3255bfef95601890afd80709", "x")]
     for path in bases:
         path.touch()
-    disks, base = worries(millpond, mend=True)
+    disks, base = worries(millpond, repair=True)
     assert disks[:2] == base[:2] == ("volumes", "warning")
     assert "3 volumes" in disks[2]
     assert "strange (no name of Millpond's)" in disks[2]
@@ -613,7 +613,7 @@ def test_a_directory_of_a_server_that_is_gone(millpond, server):
     assert (found.check, found.level) == ("directories", Level.WARNING)
     assert ours.name in found.what
     assert theirs.name not in found.what
-    assert worries(millpond, mend=True)
+    assert worries(millpond, repair=True)
     shutil.rmtree(ours)
     assert worries(millpond) == []
 
@@ -708,6 +708,6 @@ def test_a_pool_whose_directory_was_never_made_is_built(millpond, connection):
     connection.storagePoolDefineXML(f"<pool type='dir'><name>{DISKS}</name>{where}</pool>")
     (found,) = [each for each in worries(millpond) if each[0] == "pools"]
     assert "not active" in found[2]
-    worries(millpond, mend=True)
+    worries(millpond, repair=True)
     assert connection.storagePoolLookupByName(DISKS).isActive()
     assert millpond.disks.is_dir()

@@ -99,11 +99,11 @@ def test_nothing_of_its_talk_reaches_standard_error(directory):
     program = (
         "import logging, sys; from pathlib import Path;"
         "logging.basicConfig(level=logging.WARNING);"
-        "from tests.support.placement_clients import claim_all, door;"
+        "from tests.support.placement_clients import claim_all, transport;"
         "from millpond.scheduling.placement import Placement;"
         "from millpond.scheduling.inventory import ProviderTrees;"
         "from tests.support.scheduling import host;"
-        "placement = Placement(door(sys.argv[1]));"
+        "placement = Placement(transport(sys.argv[1]));"
         "ProviderTrees(placement).publish([host('a', vcpus=1)]);"
         "print(claim_all(placement, 3, 3, ['a']).count('a'))"
     )

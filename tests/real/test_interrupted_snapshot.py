@@ -39,7 +39,7 @@ class Left:
         wait_for(lambda: 'ready="yes"' in disks(self.domain)[0], 30)
         wait_for_ticks(self.millpond, self.id)
 
-    def mend(self):
+    def repair(self):
         self.millpond.ok("doctor", "--mend")
         assert self.millpond.server("web").operation is None
         assert [each.name for each in self.millpond.disks.iterdir()] == [f"{self.id}_disk"]
@@ -83,7 +83,7 @@ def test_a_delete_that_could_not_begin_leaves_the_snapshot_to_be_undone(left, mi
         delete.delete(host, millpond.server("web"))
     assert millpond.server("web").operation.verb == "snapshot"
     wait_for_ticks(millpond, found.id)
-    found.mend()
+    found.repair()
     found.check_that_it_runs()
 
 
@@ -91,7 +91,7 @@ def test_a_delete_that_could_not_begin_leaves_the_snapshot_to_be_undone(left, mi
 def test_the_guest_goes_off(left, kind):
     found = left(kind)
     found.domain.destroy()
-    found.mend()
+    found.repair()
     found.check_its_bytes()
 
 
@@ -101,7 +101,7 @@ def test_the_host_goes_down_and_starts_the_server_again(left):
     found.domain.destroy()
     found.domain.create()
     found.millpond.wait_for_console(found.id, "BOOTS 0002")
-    found.mend()
+    found.repair()
     assert chains(found.domain) == found.before
     found.millpond.ok("server", "reboot", "web", "--hard")
     found.millpond.wait_for_console(found.id, "BOOTS 0003")
@@ -111,7 +111,7 @@ def test_the_host_goes_down_and_starts_the_server_again(left):
 def test_the_overlay_is_being_written_back(left, kind):
     found = left(kind)
     found.begin_commit()
-    found.mend()
+    found.repair()
     found.check_that_it_runs()
 
 
@@ -120,7 +120,7 @@ def test_the_guest_goes_off_while_the_overlay_is_being_written_back(left, kind):
     found = left(kind)
     found.begin_commit()
     found.domain.destroy()
-    found.mend()
+    found.repair()
     found.check_its_bytes()
 
 
@@ -131,7 +131,7 @@ def test_libvirtd_is_restarted_while_the_overlay_is_being_written_back(left, lib
     libvirtd.restart()
     with libvirtd.connect() as again:
         found.domain = again.lookupByName("web")
-        found.mend()
+        found.repair()
         found.check_that_it_runs()
 
 
@@ -140,7 +140,7 @@ def test_an_overlay_that_was_written_back_already_is_not_written_again(left, kin
     """The disk is newer by now."""
     found = left(kind, "thaw")
     found.domain.destroy()
-    found.mend()
+    found.repair()
     found.check_its_bytes()
 
 
@@ -153,7 +153,7 @@ def test_a_definition_that_still_names_the_overlay_follows_the_running_server(le
     found.domain.blockJobAbort("vda", libvirt.VIR_DOMAIN_BLOCK_JOB_ABORT_PIVOT)
     connection.defineXML(etree.tostring(xml, encoding="unicode"))
     wait_for_ticks(found.millpond, found.id)
-    found.mend()
+    found.repair()
     found.check_that_it_runs()
 
 
@@ -162,7 +162,7 @@ def test_a_guest_that_was_left_paused_goes_on(left):
     found = left()
     found.begin_commit()
     found.domain.suspend()
-    found.mend()
+    found.repair()
     found.check_that_it_runs()
 
 
@@ -173,7 +173,7 @@ def test_the_state_directory_is_lost(left):
     found.millpond.ok("doctor", "--adopt")
     code, message = found.millpond.fails("server", "reboot", "web", "--hard")
     assert (code, "in the middle of 'snapshot'" in message) == (4, True)
-    found.mend()
+    found.repair()
     found.check_that_it_runs()
 
 
@@ -189,7 +189,7 @@ def test_the_domain_is_gone(left, connection):
     assert "Traceback" not in done.stderr
     assert found.overlay.exists()
     found.domain = connection.defineXML(xml)
-    found.mend()
+    found.repair()
     found.check_its_bytes()
 
 

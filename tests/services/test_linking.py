@@ -19,7 +19,7 @@ from millpond.disks.backend import ImageFile
 from millpond.model.formats import DiskFormat
 from millpond.model.template import Link
 from millpond.records.journal import StepMoment
-from millpond.templates.links.connections import Ways, connect_link
+from millpond.templates.links.connections import AttachOptions, connect_link
 from millpond.templates.links.linking import Linking
 from tests.ceph.conftest import make_secret, rbd_options
 from tests.support.ceph import Ceph, RbdPool
@@ -556,8 +556,10 @@ def test_qemu_reaches_a_lun_by_itself(
             "target_iqn": target,
             "target_lun": lun,
         }
-        ways = Ways(ceph=None, initiator="iqn.x:pond", connect=lambda _connection: nowhere)
-        link = connect_link(Link(location=f"cinder://{image.id}"), connection, ways)
+        options = AttachOptions(
+            ceph=None, initiator="iqn.x:pond", connect=lambda _connection: nowhere
+        )
+        link = connect_link(Link(location=f"cinder://{image.id}"), connection, options)
         linked = Linking(
             image=image, format=DiskFormat.RAW, location="", target=nowhere, link=link
         )

@@ -31,10 +31,10 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class TestExternalPlacement(PlacementContract):
     @pytest.fixture
-    def door(self, placement_service: Service, tmp_path: Path) -> Iterator[ExternalPlacement]:
-        door = ExternalPlacement(placement_service.access(), tmp_path)
-        yield door
-        empty(Placement(door))
+    def transport(self, placement_service: Service, tmp_path: Path) -> Iterator[ExternalPlacement]:
+        transport = ExternalPlacement(placement_service.access(), tmp_path)
+        yield transport
+        empty(Placement(transport))
 
     @pytest.mark.timeout(300)
     def test_many_at_once_never_exceed_what_there_is(self, placement, placement_service, tmp_path):
@@ -100,24 +100,24 @@ def test_with_a_keystone_the_right_password_is_needed(services_directory: Path, 
         stated = {str(name): str(value) for name, value in keystone.credentials().items()}
         region, kind = stated.pop("region_name"), stated.pop("auth_type")
 
-        def door(**changes: str) -> Placement:
+        def transport(**changes: str) -> Placement:
             access = service.access(
                 auth_type=kind, auth=stated | changes, region_name=region, endpoint_override=""
             )
             return Placement(ExternalPlacement(access, tmp_path))
 
-        assert ProviderTrees(door()).publish([host("a")])
+        assert ProviderTrees(transport()).publish([host("a")])
         with pytest.raises(PlacementRefused, match="401"):
-            door(password="wrong").providers.find()
-        somebody = ProviderTrees(door(username="angler", project_name="angler"))
+            transport(password="wrong").providers.find()
+        somebody = ProviderTrees(transport(username="angler", project_name="angler"))
         with pytest.raises(PlacementRefused, match="403"):
             somebody.publish([host("b")])
         service.stop()
         with pytest.raises(PlacementUnreachable):
-            door().providers.find()
+            transport().providers.find()
         keystone.stop()
         with pytest.raises(PlacementUnreachable):
-            door().providers.find()
+            transport().providers.find()
     assert "gAAAA" not in caplog.text
 
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from millpond.errors import NoValidHost
 from millpond.model.cloud import CloudAccess
 from millpond.model.transfer import Patience
-from millpond.scheduling.api import Door
+from millpond.scheduling.api import Transport
 from millpond.scheduling.placement import Placement
 from tests.support import forked
 from tests.support.scheduling import Hosts, request
 
 
-def door(where: str) -> Door:
+def transport(where: str) -> Transport:
     """The other one is not loaded."""
     directory, _, url = where.partition(",")
     if url:
@@ -75,7 +75,7 @@ def claim_in_processes(where: str, processes: int, count: int, hosts: Sequence[s
 
 def main() -> None:
     where, count, threads, *hosts = sys.argv[1:]
-    print(json.dumps(claim_all(Placement(door(where)), int(count), int(threads), hosts)))
+    print(json.dumps(claim_all(Placement(transport(where)), int(count), int(threads), hosts)))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.disks.explain import Prospects, explain
+from millpond.disks.explain import TemplateStatus, explain
 from millpond.disks.selection import Selection
 from millpond.errors import BadOption, ImageInUse, ImageNotFound, Unsupported
 from millpond.images.intake import Intake
@@ -18,7 +18,7 @@ from millpond.model.names import template_name
 from millpond.templates.handler import LinkPreview
 from tests.support.image_files import raw_file
 
-PROSPECTS = Prospects(
+PROSPECTS = TemplateStatus(
     is_prepared=lambda _image, _format, _backend: False,
     preview_link=lambda _image, _format: LinkPreview(),
     is_local=True,

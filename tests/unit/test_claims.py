@@ -90,7 +90,7 @@ def fleet_of(records):
 def test_what_a_server_lacks_is_put_right(records):
     deployment = fleet_of(records)
     (found,) = placement.servers(deployment)
-    assert found.mend() == "it was put right"
+    assert found.repair() == "it was put right"
     assert deployment.scheduler.placement.allocations.claimed == [(server().id, TAKEN)]
 
 
@@ -98,7 +98,7 @@ def test_but_not_while_somebody_works_on_it(records):
     deployment = fleet_of(records)
     (found,) = placement.servers(deployment)
     with records.lock(server()), pytest.raises(Busy):
-        found.mend()
+        found.repair()
     assert deployment.scheduler.placement.allocations.claimed == []
 
 
@@ -108,8 +108,8 @@ def test_nor_when_it_was_deleted_or_has_grown_meanwhile(records):
     larger = replace(server().disks[0], size=2 * server().disks[0].size)
     records.put(replace(server(), disks=(larger,)))
     with pytest.raises(NoRoom):
-        found.mend()
+        found.repair()
     records.remove(server().id)
     with pytest.raises(NoRoom):
-        found.mend()
+        found.repair()
     assert deployment.scheduler.placement.allocations.claimed == []

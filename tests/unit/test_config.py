@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from millpond import config
 from millpond.cli.config import app
-from millpond.cli.output import Invocation
+from millpond.cli.output import GlobalOptions
 from millpond.config import (
     LOCAL,
     DirectoryPool,
@@ -660,7 +660,7 @@ def test_secrets_are_masked(write: Write) -> None:
 
 
 def run(path: Path, *words: str) -> Result:
-    return CliRunner().invoke(app, list(words), obj=Invocation(config_files=(path,)))
+    return CliRunner().invoke(app, list(words), obj=GlobalOptions(config_files=(path,)))
 
 
 def test_config_check_says_what_the_configuration_comes_down_to(write: Write) -> None:

@@ -21,7 +21,7 @@ from millpond.model.template import Link, Prepared, Template
 from millpond.model.transfer import Patience
 from millpond.system import qemu_img
 from millpond.templates.handler import LinkPreview
-from millpond.templates.links.connections import Ways, connect_link, is_for_the_host
+from millpond.templates.links.connections import AttachOptions, connect_link, is_for_the_host
 from millpond.templates.links.linking import VolumeLinkingTemplateImagehandler
 from millpond.templates.links.targets import LinkTargets
 from millpond.templates.store import LocalTemplates
@@ -61,9 +61,9 @@ CHAP = {**ISCSI, "auth_method": "CHAP", "auth_password": "secret"}
 NFS = {"driver_volume_type": "nfs", "export": "10.0.0.1:/ponds", "name": "volume", "format": "raw"}
 
 
-def ways(ceph: CephAccess | None = None, initiator: str = "") -> Ways:
+def options(ceph: CephAccess | None = None, initiator: str = "") -> AttachOptions:
     """The host names a device after the volume's kind."""
-    return Ways(
+    return AttachOptions(
         ceph=ceph,
         initiator=initiator,
         connect=lambda told: FileSource(path=f"/dev/{told['driver_volume_type']}"),
@@ -196,7 +196,7 @@ def test_other_places_are_not_linked(targets: LinkTargets, location: str, kind: 
 
 
 def test_a_volume_in_ceph_is_read_by_the_user_whose_key_libvirt_has() -> None:
-    source = connect_link(LINK, RBD, ways(OURS)).rbd
+    source = connect_link(LINK, RBD, options(OURS)).rbd
     assert source == RbdSource(
         access=CephAccess(
             pool="volumes",
@@ -209,13 +209,13 @@ def test_a_volume_in_ceph_is_read_by_the_user_whose_key_libvirt_has() -> None:
 
 
 def test_without_one_of_our_own_cinders_user_reads_it() -> None:
-    source = connect_link(LINK, RBD, ways()).rbd
+    source = connect_link(LINK, RBD, options()).rbd
     assert source
     assert (source.access.user, source.access.secret) == ("cinder", "theirs")
 
 
 def test_a_lun_is_reached_by_qemu_itself() -> None:
-    source = connect_link(LINK, ISCSI, ways(initiator="iqn:us")).iscsi
+    source = connect_link(LINK, ISCSI, options(initiator="iqn:us")).iscsi
     assert source == IscsiSource(
         host="fd00::1",
         port=3260,
@@ -240,7 +240,7 @@ def test_a_lun_is_reached_by_qemu_itself() -> None:
 )
 def test_what_nobody_reaches_is_downloaded(connection: dict[str, object], reason: str) -> None:
     with pytest.raises(NotLinkable, match=reason):
-        connect_link(LINK, connection, ways(OURS))
+        connect_link(LINK, connection, options(OURS))
 
 
 @pytest.mark.parametrize("connection", [CHAP, NFS])
@@ -248,7 +248,7 @@ def test_what_qemu_does_not_reach_by_itself_is_the_hosts_to_connect(
     connection: dict[str, object],
 ) -> None:
     assert is_for_the_host(connection)
-    link = connect_link(LINK, connection, ways(OURS))
+    link = connect_link(LINK, connection, options(OURS))
     assert link.source == FileSource(path=f"/dev/{connection['driver_volume_type']}")
 
 

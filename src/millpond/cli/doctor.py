@@ -22,7 +22,7 @@ app = typer.Typer(rich_markup_mode=None)
 @app.callback(invoke_without_command=True)
 def doctor(
     ctx: typer.Context,
-    mend: Annotated[bool, typer.Option("--mend", help="Put right what can be.")] = False,
+    repair: Annotated[bool, typer.Option("--mend", help="Put right what can be.")] = False,
     adopt: Annotated[
         bool, typer.Option("--adopt", help="Take over servers that only their domains tell of.")
     ] = False,
@@ -45,9 +45,9 @@ def doctor(
     elif adopt:
         _adopt(files, host, json)
     elif placement:
-        raise typer.Exit(report.tell(examine_placement(files, mend=mend), as_json=json))
+        raise typer.Exit(report.tell(examine_placement(files, repair=repair), as_json=json))
     else:
-        raise typer.Exit(report.tell(examine(files, host, mend=mend), as_json=json))
+        raise typer.Exit(report.tell(examine(files, host, repair=repair), as_json=json))
 
 
 def _adopt(files: tuple[Path, ...], hosts: list[str] | None, json: bool) -> None:

@@ -10,7 +10,7 @@ from millpond.cli.hosts import HostNames, ask_hosts
 from millpond.cli.output import as_json, details
 from millpond.cli.server_create import choose_flavor
 from millpond.cli.verdicts import plain, show_verdicts
-from millpond.disks.explain import BootFile, Explanation, Prospects, explain
+from millpond.disks.explain import BootFile, Explanation, TemplateStatus, explain
 from millpond.hosts.cache import has_template, preview_link
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
@@ -50,13 +50,13 @@ def command(
 
 def _explain(host: Host, image: Image) -> Explanation:
     boot = find_boot_images(image.format, image.properties, host.images.get)
-    prospects = Prospects(
+    status = TemplateStatus(
         is_prepared=partial(has_template, host),
         preview_link=partial(preview_link, host),
         is_local=host.images.local_file(image) is not None and host.seems_local,
     )
     selection = host.settings.libvirt.selection
-    return replace(explain(image, boot, selection, prospects), host=host.name)
+    return replace(explain(image, boot, selection, status), host=host.name)
 
 
 def _show(explanation: Explanation, where: list[tuple[str, str]]) -> None:

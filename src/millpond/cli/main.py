@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from millpond import __version__
-from millpond.cli.output import Invocation, complain
+from millpond.cli.output import GlobalOptions, complain
 from millpond.errors import MillpondError
 from millpond.model.names import printable
 
@@ -74,7 +74,7 @@ def millpond(
 ) -> None:
     """Prepare the disks of virtual machines on libvirt storage pools, and run them."""
     _log(verbose)
-    ctx.obj = Invocation(config_files=tuple(config_file or ()))
+    ctx.obj = GlobalOptions(config_files=tuple(config_file or ()))
 
 
 def main() -> None:

@@ -94,5 +94,5 @@ def complain(error: MillpondError) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Invocation:
+class GlobalOptions:
     config_files: tuple[Path, ...] = ()

@@ -52,7 +52,7 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prospects:
+class TemplateStatus:
     """What is there, and what the handler of templates would do."""
 
     is_prepared: IsPrepared
@@ -62,13 +62,13 @@ class Prospects:
 
 
 def explain(
-    image: Image, boot: BootImages | None, selection: Selection, prospects: Prospects
+    image: Image, boot: BootImages | None, selection: Selection, status: TemplateStatus
 ) -> Explanation:
     choice = selection.choose(image.format)
-    is_prepared = prospects.is_prepared
+    is_prepared = status.is_prepared
     prepared = is_prepared(image.id, choice.template_format, choice.backend)
-    preview = prospects.preview_link(image, choice.template_format)
-    free = prepared or _is_free(choice, preview, prospects.is_local)
+    preview = status.preview_link(image, choice.template_format)
+    free = prepared or _is_free(choice, preview, status.is_local)
     read, written = (0, 0) if free else _cost(image, choice)
     return Explanation(
         image=image.name,

@@ -23,7 +23,7 @@ S = TypeVar("S")
 
 
 def examine(
-    config_files: Sequence[Path], hosts: Sequence[str] | None = None, *, mend: bool = False
+    config_files: Sequence[Path], hosts: Sequence[str] | None = None, *, repair: bool = False
 ) -> Iterator[Finding]:
     """All hosts, or those that are named."""
     deployment, found = configuration.load(config_files)
@@ -33,30 +33,30 @@ def examine(
         return
     lacking: dict[str, str] = {}
     chosen = deployment.select(hosts)
-    yield from _examine(COMMON, chosen[0], lacking, mend=mend)
+    yield from _examine(COMMON, chosen[0], lacking, repair=repair)
     for host in chosen:
-        found_here = _examine(OF_A_HOST, host, dict(lacking), mend=mend)
+        found_here = _examine(OF_A_HOST, host, dict(lacking), repair=repair)
         yield from (replace(each, host=host.name) for each in found_here)
 
 
-def examine_placement(config_files: Sequence[Path], *, mend: bool = False) -> Iterator[Finding]:
+def examine_placement(config_files: Sequence[Path], *, repair: bool = False) -> Iterator[Finding]:
     deployment, found = configuration.load(config_files)
     yield from (replace(each, check=CONFIGURATION) for each in found)
     yield from (
-        _examine(PLACEMENT, deployment, {}, mend=mend)
+        _examine(PLACEMENT, deployment, {}, repair=repair)
         if deployment
         else _not_made(PLACEMENT, NOT_VALID)
     )
 
 
 def examine_host(
-    host: Host, checks: Sequence[Check[Host]] = CHECKS, *, mend: bool = False
+    host: Host, checks: Sequence[Check[Host]] = CHECKS, *, repair: bool = False
 ) -> Iterator[Finding]:
-    yield from _examine(checks, host, {}, mend=mend)
+    yield from _examine(checks, host, {}, repair=repair)
 
 
 def _examine(
-    checks: Sequence[Check[S]], subject: S, lacking: dict[str, str], *, mend: bool
+    checks: Sequence[Check[S]], subject: S, lacking: dict[str, str], *, repair: bool
 ) -> Iterator[Finding]:
     """What a check mends is mended before the next one looks. ``lacking`` is added to."""
     for check in checks:
@@ -68,7 +68,7 @@ def _examine(
         if reason := check.skips(subject):
             yield from _not_made([check], reason)
             continue
-        found = _repair_all(check, subject) if mend else _run_check(check, subject)
+        found = _repair_all(check, subject) if repair else _run_check(check, subject)
         if check.lack and any(each.level is Level.PROBLEM for each in found):
             lacking[check.name] = check.lack
         yield from found
@@ -97,23 +97,23 @@ def _run_look(look: Callable[[S], Iterable[Finding]], subject: S) -> Iterator[Fi
 def _repair_all(check: Check[S], subject: S) -> list[Finding]:
     """What came of each mending, and what there is to see after it."""
     found = _run_check(check, subject)
-    results = {each.what: _repair(each) for each in found if each.mend}
+    results = {each.what: _repair(each) for each in found if each.repair}
     if not results:
         return found
-    failed = {what for what, each in results.items() if each.level is not Level.MENDED}
+    failed = {what for what, each in results.items() if each.level is not Level.REPAIRED}
     after = [each for each in _run_check(check, subject) if each.what not in failed]
     return [*results.values(), *after]
 
 
 def _repair(finding: Finding) -> Finding:
-    assert finding.mend
+    assert finding.repair
     try:
-        done = finding.mend()
+        done = finding.repair()
     except MillpondError as error:
         reason, do = str(error), error.advice
     except OSError as error:
         reason, do = str(error), finding.do
     else:
         what = f"{finding.what}: {done}"
-        return replace(finding, level=Level.MENDED, what=what, do="", mend=None)
+        return replace(finding, level=Level.REPAIRED, what=what, do="", repair=None)
     return replace(finding, what=f"{finding.what}; mending failed: {reason}", do=do)

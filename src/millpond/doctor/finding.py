@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-Mend = Callable[[], str]
+Repair = Callable[[], str]
 """Puts it right and says in words what was done; raises what keeps it from being put right."""
 
 
 class Level(StrEnum):
     OK = "ok"
-    MENDED = "mended"
+    REPAIRED = "mended"
     UNKNOWN = "unknown"
     """Not looked at, because of a problem with something else, or because it is not here."""
     WARNING = "warning"
@@ -23,7 +23,7 @@ class Finding:
     what: str
     """One sentence."""
     do: str = ""
-    mend: Mend | None = None
+    repair: Repair | None = None
     check: str = ""
     """The name of the check in the table; it is put there when the check has been run."""
     host: str = ""
@@ -34,12 +34,12 @@ def ok(what: str) -> Finding:
     return Finding(level=Level.OK, what=what)
 
 
-def warning(what: str, do: str, mend: Mend | None = None) -> Finding:
-    return Finding(level=Level.WARNING, what=what, do=do, mend=mend)
+def warning(what: str, do: str, repair: Repair | None = None) -> Finding:
+    return Finding(level=Level.WARNING, what=what, do=do, repair=repair)
 
 
-def problem(what: str, do: str, mend: Mend | None = None) -> Finding:
-    return Finding(level=Level.PROBLEM, what=what, do=do, mend=mend)
+def problem(what: str, do: str, repair: Repair | None = None) -> Finding:
+    return Finding(level=Level.PROBLEM, what=what, do=do, repair=repair)
 
 
 _SHOWN = 8

@@ -85,12 +85,12 @@ def _describe(deployment: Deployment, consistency: Consistency, mismatch: Mismat
     server = deployment.records.find(ServerId(mismatch.consumer))
     name = server.name if server else mismatch.consumer
     what = _WORDS[mismatch.difference].format(name=name, id=mismatch.consumer)
-    if not mismatch.difference.can_be_healed:
+    if not mismatch.difference.can_be_repaired:
         return warning(what, _DO[mismatch.difference])
     return problem(
         what,
         f"'{Tool.REPAIR_PLACEMENT}' puts it right",
-        partial(_heal, deployment, consistency, mismatch),
+        partial(_repair, deployment, consistency, mismatch),
     )
 
 
@@ -99,12 +99,12 @@ def _report(deployment: Deployment) -> str:
     return "it was told"
 
 
-def _heal(deployment: Deployment, consistency: Consistency, mismatch: Mismatch) -> str:
+def _repair(deployment: Deployment, consistency: Consistency, mismatch: Mismatch) -> str:
     """Under the server's lock, or it could be deleted before what it takes is claimed. Of an
     orphan there is no record to be locked, and its id never comes back."""
     server = deployment.records.find(ServerId(mismatch.consumer))
     with deployment.records.lock(server) if server else nullcontext():
         as_before = _still_holds(deployment, mismatch) and _takes(deployment, mismatch)
-        if as_before and consistency.heal([mismatch]):
+        if as_before and consistency.repair([mismatch]):
             return "it was put right"
     raise NoRoom("Placement has less than it takes, or has changed meanwhile")

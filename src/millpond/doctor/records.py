@@ -79,7 +79,7 @@ def abandoned_locks(directories: Sequence[Path]) -> Iterator[Finding]:
     locks = [Locks(each) for each in directories]
     if left := sum(len(each.abandoned()) for each in locks):
         what = f"killed processes left {counted(left, 'file')} of locks that nobody holds"
-        yield Finding(level=Level.OK, what=what, mend=partial(_sweep, locks))
+        yield Finding(level=Level.OK, what=what, repair=partial(_sweep, locks))
 
 
 def _sweep(locks: Sequence[Locks]) -> str:

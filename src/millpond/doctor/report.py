@@ -17,7 +17,7 @@ from millpond.model.names import printable
 # On a terminal; in a pipe the level itself is the mark.
 _MARKS = {
     Level.OK: ("✔", "green"),
-    Level.MENDED: ("✚", "green"),
+    Level.REPAIRED: ("✚", "green"),
     Level.UNKNOWN: ("?", "dim"),
     Level.WARNING: ("!", "yellow"),
     Level.PROBLEM: ("✘", "bold red"),
@@ -93,5 +93,5 @@ def _plain(finding: Finding) -> dict[str, object]:
         "level": finding.level,
         "what": finding.what,
         "do": finding.do,
-        "mendable": finding.mend is not None,
+        "mendable": finding.repair is not None,
     }

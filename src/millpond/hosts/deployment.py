@@ -13,7 +13,7 @@ from millpond.hosts.shared import Shared
 from millpond.model.callbacks import noop
 from millpond.model.server import Server
 from millpond.records.journal import Watch
-from millpond.scheduling.api import LazyDoor
+from millpond.scheduling.api import LazyTransport
 from millpond.scheduling.claims import Claims, PlacedClaims
 from millpond.scheduling.placement import Placement
 from millpond.scheduling.reporter import Reporter, ReportFile
@@ -66,7 +66,7 @@ class Deployment(Shared):
 
     @cached_property
     def _placement(self) -> Placement:
-        return Placement(LazyDoor(self.settings.placement, self._placement_directory))
+        return Placement(LazyTransport(self.settings.placement, self._placement_directory))
 
     @cached_property
     def claims(self) -> Claims | None:

@@ -56,7 +56,7 @@ class LegacyStorage:
         if disk.backend is Backend.PLOOP:
             reason = "a ploop disk is as large as its description says"
             raise Unsupported(f"growing {disk.path}", reason, "add a data disk")
-        return _Growth(disk, self.chain(disk))
+        return _ResizeFile(disk, self.chain(disk))
 
     def repair(self, disk: Disk) -> None:
         if self.exists(disk) and own_format.close(_image_path(disk), disk.format):
@@ -103,7 +103,7 @@ class LegacyStorage:
         return [_image_path(disk), *base]
 
 
-class _Growth:
+class _ResizeFile:
     """In place; of a server that runs, by QEMU."""
 
     method = GrowMethod.RESIZE

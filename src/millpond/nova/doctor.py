@@ -30,7 +30,7 @@ def main() -> None:
     asked, rest = _parser().parse_known_args()
     try:
         _configure([sys.argv[0], *rest])
-        found = examine_host(wiring.host(), CHECKS, mend=asked.mend)
+        found = examine_host(wiring.host(), CHECKS, repair=asked.mend)
         sys.exit(report.tell(map(_reword, found), as_json=asked.json))
     except MillpondError as error:
         words = printable(

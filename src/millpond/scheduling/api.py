@@ -36,7 +36,7 @@ NEWEST: Version = (1, 39)
 WITH_CONSUMER_TYPES: Version = (1, 38)
 
 WRITING = "writing"
-"""The lock that a door holds around every request that changes something."""
+"""The lock that a transport holds around every request that changes something."""
 
 _CONFLICT = "placement.concurrent_update"
 _IN_USE = (
@@ -56,14 +56,14 @@ class Answer:
     body: bytes
 
 
-class Door(Protocol):
+class Transport(Protocol):
     """How a request gets there: a call in this process, or HTTP with a token."""
 
     def ask(self, method: str, path: str, version: str, body: bytes | None) -> Answer:
         """Placement's answer, whatever it is; it raises where there is none."""
 
 
-class LazyDoor:
+class LazyTransport:
     """To a service or to the embedded one, which is loaded when something is first asked."""
 
     def __init__(self, access: CloudAccess | None, directory: Path) -> None:
@@ -71,17 +71,17 @@ class LazyDoor:
         self._directory = directory
 
     def ask(self, method: str, path: str, version: str, body: bytes | None) -> Answer:
-        return self._door.ask(method, path, version, body)
+        return self._transport.ask(method, path, version, body)
 
     @cached_property
-    def _door(self) -> Door:
+    def _transport(self) -> Transport:
         access, directory = self._access, self._directory
-        door: Door = (
+        transport: Transport = (
             resolve_name("millpond.scheduling.external:ExternalPlacement")(access, directory)
             if access
             else resolve_name("millpond.scheduling.embedded:EmbeddedPlacement")(directory)
         )
-        return door
+        return transport
 
 
 class ConcurrentUpdate(Exception):
@@ -113,8 +113,8 @@ class _Offers:
 class Api:
     """One Placement, in the version that both sides know."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
         self._agreed: Version | None = None
         self._lock = threading.Lock()
 
@@ -132,7 +132,7 @@ class Api:
     def ask(self, method: str, path: str, body: object = None) -> Answer:
         """One try. Whatever is no success raises."""
         content = None if body is None else msgspec.json.encode(body)
-        answer = self._door.ask(method, path, _format(self.version), content)
+        answer = self._transport.ask(method, path, _format(self.version), content)
         if answer.status >= 300:
             raise self._refusal(f"{method} {path.partition('?')[0]}", answer)
         return answer
@@ -151,7 +151,7 @@ class Api:
             raise Conflict(busy, "try again") from error
 
     def _agree(self) -> Version:
-        answer = self._door.ask("GET", "/", _format(OLDEST), None)
+        answer = self._transport.ask("GET", "/", _format(OLDEST), None)
         if answer.status >= 300:
             raise self._refusal("GET /", answer)
         offers = self._decode("GET /", answer.body, _Offers).versions

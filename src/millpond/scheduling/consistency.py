@@ -20,7 +20,7 @@ class Difference(StrEnum):
     """Somebody else's consumer takes something of a host of ours. It is left alone."""
 
     @property
-    def can_be_healed(self) -> bool:
+    def can_be_repaired(self) -> bool:
         return self not in (Difference.DEAD_PROVIDER, Difference.FOREIGN)
 
 
@@ -46,9 +46,11 @@ class Consistency:
         consumers = sorted(found.keys() | expected.keys())
         return [each for id in consumers for each in self._compare(id, expected, found)]
 
-    def heal(self, findings: Iterable[Mismatch]) -> list[Mismatch]:
-        """Those that were healed. What changed since it was examined is left for the next time."""
-        return [each for each in findings if each.difference.can_be_healed and self._heal(each)]
+    def repair(self, findings: Iterable[Mismatch]) -> list[Mismatch]:
+        """Those that were repaired. What changed since it was examined is left alone."""
+        return [
+            each for each in findings if each.difference.can_be_repaired and self._repair(each)
+        ]
 
     def _consumers(self, providers: Collection[str]) -> dict[str, dict[str, Mapping[str, int]]]:
         """By consumer, then by provider."""
@@ -90,17 +92,17 @@ class Consistency:
             return Difference.DEAD_PROVIDER
         return Difference.DIFFERENT if has else Difference.MISSING
 
-    def _heal(self, finding: Mismatch) -> bool:
-        healed = False
+    def _repair(self, finding: Mismatch) -> bool:
+        repaired = False
 
         def writes(look: Look) -> Iterable[Write]:
-            nonlocal healed
+            nonlocal repaired
             seen = look(finding.consumer)
-            healed = seen.consumer.held == finding.found
-            return [seen.writing(finding.expected)] if healed else []
+            repaired = seen.consumer.held == finding.found
+            return [seen.writing(finding.expected)] if repaired else []
 
         try:
             self._placement.allocations.change(finding.consumer, writes)
         except NoRoom:  # the server is there all the same: somebody has to move
             return False
-        return healed
+        return repaired

@@ -59,7 +59,7 @@ _turns = _Turns()  # because what they are taken at is a global of the same kind
 
 
 class EmbeddedPlacement:
-    """A door. Of all processes one writes at a time: docs/facts.md says what comes of it else."""
+    """A transport. One process writes at a time: docs/facts.md says what comes of it else."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -27,8 +27,8 @@ _NAMELESS = {"X-Auth-Token": "admin"}
 
 
 class ExternalPlacement:
-    """A door. Of our processes one writes at a time here, too: on MariaDB, Placement grants more
-    than there is to many who claim at once (docs/facts.md), and only we claim of our hosts."""
+    """A transport. One of our processes writes at a time here, too: on MariaDB, Placement grants
+    more than there is to many who claim at once (docs/facts.md), and only we claim there."""
 
     def __init__(self, access: CloudAccess, directory: Path) -> None:
         self._access = access

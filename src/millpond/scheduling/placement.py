@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from millpond.errors import NotInPlacement, PlacementBadRequest, UnknownTrait
-from millpond.scheduling.api import WITH_CONSUMER_TYPES, Api, ConcurrentUpdate, Door
+from millpond.scheduling.api import WITH_CONSUMER_TYPES, Api, ConcurrentUpdate, Transport
 
 PROJECT = "millpond"
 """Whose consumers are ours."""
@@ -170,8 +170,8 @@ class _Users:
 class Placement:
     """Threads may share it."""
 
-    def __init__(self, door: Door) -> None:
-        self._api = Api(door)
+    def __init__(self, transport: Transport) -> None:
+        self._api = Api(transport)
         self.providers = Providers(self._api)
         self.allocations = ConsumerAllocations(self._api)
 

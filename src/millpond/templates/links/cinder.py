@@ -18,7 +18,7 @@ _READ_ONLY = "ro"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class Attachment:
     """An attachment, as the volume shows it."""
 
     id: str
@@ -40,7 +40,7 @@ class CinderVolume:
     encrypted: bool
     image: str
     """Whose bytes Glance says that it has."""
-    held: tuple[Held, ...]
+    held: tuple[Attachment, ...]
 
 
 class Cinder:
@@ -112,8 +112,8 @@ class Cinder:
         return cloud.explaining(Reading(shown=what, patience=self._access.patience), "Cinder")
 
 
-def _parse_attachment(answer: Mapping[str, Any]) -> Held:
-    return Held(
+def _parse_attachment(answer: Mapping[str, Any]) -> Attachment:
+    return Attachment(
         id=str(answer["attachment_id"]),
         host=str(answer.get("host_name") or ""),
         mountpoint=str(answer.get("device") or ""),

@@ -13,7 +13,7 @@ Connect = Callable[[Mapping[str, Any]], FileSource]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ways:
+class AttachOptions:
     """By which this host reaches volumes."""
 
     ceph: CephAccess | None
@@ -22,24 +22,24 @@ class Ways:
     connect: Connect
 
 
-def connect_link(link: Link, connection: Mapping[str, Any], ways: Ways) -> Link:
+def connect_link(link: Link, connection: Mapping[str, Any], options: AttachOptions) -> Link:
     """The link with its source. What a driver of Cinder's says is its own business."""
     try:
-        return _connect(link, connection, ways)
+        return _connect(link, connection, options)
     except (KeyError, TypeError, ValueError) as error:
         raise NotLinkable(f"what Cinder says of its volume is not understood ({error})") from error
 
 
-def _connect(link: Link, connection: Mapping[str, Any], ways: Ways) -> Link:
+def _connect(link: Link, connection: Mapping[str, Any], options: AttachOptions) -> Link:
     if connection.get("encrypted"):
         raise NotLinkable("its volume is encrypted")
     if is_for_the_host(connection):
-        return replace(link, file=_file(connection, ways.connect))
+        return replace(link, file=_file(connection, options.connect))
     match connection.get("driver_volume_type"):
         case "rbd":
-            return replace(link, rbd=_rbd(connection, ways.ceph))
+            return replace(link, rbd=_rbd(connection, options.ceph))
         case "iscsi":
-            return replace(link, iscsi=_iscsi(connection, ways.initiator))
+            return replace(link, iscsi=_iscsi(connection, options.initiator))
         case kind:
             raise NotLinkable(f"volumes of the kind {kind!r} are not linked")
 

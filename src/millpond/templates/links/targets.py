@@ -14,8 +14,8 @@ from millpond.model.layer import CephAccess, RbdSource
 from millpond.model.names import UUID, ImageId, held_name
 from millpond.model.template import Link
 from millpond.system import rbd
-from millpond.templates.links.cinder import Cinder, CinderVolume, Held
-from millpond.templates.links.connections import Ways, connect_link, is_for_the_host
+from millpond.templates.links.cinder import Attachment, Cinder, CinderVolume
+from millpond.templates.links.connections import AttachOptions, connect_link, is_for_the_host
 from millpond.templates.links.host_volumes import HostVolumes
 
 _READY = ("available", "in-use")
@@ -176,7 +176,7 @@ class _VolumeTarget:
         return replace(link, file=self.volumes.enter(template, link.file)) if link.file else link
 
     def connect(self, template: str, link: Link) -> Link:
-        made = connect_link(link, self.cinder.connection(link.attachment), self._ways(template))
+        made = connect_link(link, self.cinder.connection(link.attachment), self._options(template))
         if made.rbd and not rbd.exists(made.rbd):
             raise NotLinkable("its volume is not in the Ceph cluster that this host knows")
         return made
@@ -203,7 +203,7 @@ class _VolumeTarget:
     def _glances_project(self) -> str:
         return self.access.image_volume_project or self.cinder.own_project()
 
-    def _held(self) -> tuple[Held, ...]:
+    def _held(self) -> tuple[Attachment, ...]:
         volume = self.cinder.volume(self.id)
         return volume.held if volume else ()
 
@@ -227,8 +227,8 @@ class _VolumeTarget:
             "mountpoint": self._mountpoint(template),
         }
 
-    def _ways(self, template: str) -> Ways:
-        return Ways(
+    def _options(self, template: str) -> AttachOptions:
+        return AttachOptions(
             ceph=self.access.ceph,
             initiator=self.access.initiator,
             connect=lambda connection: self.volumes.connect(template, connection),
