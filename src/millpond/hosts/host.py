@@ -250,9 +250,9 @@ class Host:
     def nova_bases(self) -> NovaBases | None:
         """None where files are remote, or the operator says that no legacy disk is left: then
         nobody would look for disks that are backed by one."""
-        pools_only = self.settings.libvirt.selection.images_type.pools_only
-        is_none = pools_only or not self.template_store.local
-        return None if is_none else NovaBases(self.template_store)
+        if self.settings.libvirt.selection.images_type.pools_only or not self.template_store.local:
+            return None
+        return NovaBases(self.template_store)
 
     @cached_property
     def cache_manager(self) -> ImageCacheManager:

@@ -96,7 +96,7 @@ class LibvirtPool:
     def volumes(self) -> list[Volume]:
         with self._calling("listing its volumes") as pool:
             handles = pool.listAllVolumes(0)
-        return [volume for handle in handles if (volume := self._described(handle))]
+        return [volume for handle in handles if (volume := self._describe(handle))]
 
     def names(self) -> list[str]:
         with self._calling("listing its volumes") as pool:
@@ -110,7 +110,7 @@ class LibvirtPool:
 
     def create(self, spec: VolumeSpec) -> Volume:
         self.capabilities.refuse(spec, self.name)
-        xml = self._wanted(spec)
+        xml = self._volume_xml(spec)
         with self._creating(spec, "making") as pool, undo_on_failure() as undo:
             made = create_validated(lambda flags: pool.createXML(xml, flags))
             if not self.capabilities.sparse:
@@ -121,7 +121,7 @@ class LibvirtPool:
     def create_from(self, spec: VolumeSpec, source: Volume) -> Volume:
         self.capabilities.refuse(spec, self.name)
         self.capabilities.refuse_source(source, self.name)
-        xml = self._wanted(spec)
+        xml = self._volume_xml(spec)
         with self._creating(spec, f"copying {source.name} to") as pool, undo_on_failure() as undo:
             origin = pool.connect().storagePoolLookupByName(source.pool)
             handle = origin.storageVolLookupByName(source.name)
@@ -273,7 +273,7 @@ class LibvirtPool:
             with self._calling(f"{doing} volume {spec.name}", slow=True) as pool:
                 yield pool
         except LibvirtFailed as error:
-            raise self._explained(error, spec) from error
+            raise self._explain(error, spec) from error
 
     @contextmanager
     def _writing(self, name: str, size: int) -> Iterator[Any]:
@@ -283,7 +283,7 @@ class LibvirtPool:
             with self._calling(f"writing to volume {name}", slow=True) as pool:
                 yield pool
         except LibvirtFailed as error:
-            raise self._explained_lack(error, size) or error from error
+            raise self._explain_lack(error, size) or error from error
 
     def _sparsely(self, flag: int) -> int:
         return flag if self.capabilities.sparse else 0
@@ -296,30 +296,30 @@ class LibvirtPool:
         self._fell = False
         return pool
 
-    def _explained(self, error: LibvirtFailed, spec: VolumeSpec) -> MillpondError:
+    def _explain(self, error: LibvirtFailed, spec: VolumeSpec) -> MillpondError:
         if error.code == libvirtd.VOLUME_EXISTS or "already in use" in error.detail:
             return VolumeExists(self.name, spec.name)
-        if lack := self._explained_lack(error, spec.capacity):
+        if lack := self._explain_lack(error, spec.capacity):
             return lack
         if self.ceph:
-            return self._explained_by_ceph(error, spec)
+            return self._explain_by_ceph(error, spec)
         if "No such file or directory" in error.detail and self.path in error.detail:
             return PoolUnusable(self.name, f"its directory {self.path} is missing")
         return error
 
-    def _explained_lack(self, error: LibvirtFailed, needed: int) -> NoSpace | None:
+    def _explain_lack(self, error: LibvirtFailed, needed: int) -> NoSpace | None:
         if not any(words in error.detail for words in _NO_SPACE):
             return None
         free = format_size(self.usage().available)
         return NoSpace(f"pool {self.name} ({self.place})", format_size(needed), free)
 
-    def _explained_by_ceph(self, error: LibvirtFailed, spec: VolumeSpec) -> MillpondError:
+    def _explain_by_ceph(self, error: LibvirtFailed, spec: VolumeSpec) -> MillpondError:
         """libvirt says "No such file or directory" whatever happened. Another host may have made
         an image of this name since we last looked."""
         self.refresh()
         return VolumeExists(self.name, spec.name) if self.find(spec.name) else error
 
-    def _wanted(self, spec: VolumeSpec) -> str:
+    def _volume_xml(self, spec: VolumeSpec) -> str:
         """<allocation> is stated where a volume can be sparse: left out, all of it would be
         allocated (trap 7). LVM would make a snapshot of it that breaks when it is full."""
         return VolumeXml(
@@ -333,7 +333,7 @@ class LibvirtPool:
             backing_format=spec.backing.format if spec.backing else None,
         ).to_xml()
 
-    def _described(self, handle: Any) -> Volume | None:
+    def _describe(self, handle: Any) -> Volume | None:
         """None for a volume that was deleted while we were listing."""
         try:
             with self._host.calling(f"reading a volume of pool {self.name}"):

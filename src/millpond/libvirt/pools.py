@@ -317,13 +317,13 @@ class Pools:
             xml.path or "",
             self._locks,
             type_,
-            _ceph(xml),
+            _ceph_access(xml),
             self._clearing,
             self._probe,
         )
 
 
-def _ceph(xml: PoolXml) -> CephAccess | None:
+def _ceph_access(xml: PoolXml) -> CephAccess | None:
     if xml.type != PoolType.RBD:
         return None
     return CephAccess(
@@ -349,12 +349,12 @@ class PoolOverview:
 
 def overview(host: Libvirtd, plan: PoolPlan) -> list[PoolOverview]:
     with host.calling("listing pools") as connection:
-        wanted = [_pool(connection, each, plan.keeps(each)) for each in plan.all().values()]
-        remote = [_pool(connection, each, plan.keeps(each)) for each in plan.remote().values()]
+        wanted = [_look_at(connection, each, plan.keeps(each)) for each in plan.all().values()]
+        remote = [_look_at(connection, each, plan.keeps(each)) for each in plan.remote().values()]
     return [*wanted, *(each for each in remote if each.state != "missing")]
 
 
-def _pool(connection: Connection, wanted: PoolWanted, keeps: str) -> PoolOverview:
+def _look_at(connection: Connection, wanted: PoolWanted, keeps: str) -> PoolOverview:
     found = next((p for p in connection.listAllStoragePools(0) if p.name() == wanted.name), None)
     xml = PoolXml.from_xml(found.XMLDesc(0)) if found else None
     active = bool(found and found.isActive())

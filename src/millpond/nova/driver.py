@@ -35,7 +35,7 @@ from millpond.nova.explaining import explained
 from millpond.nova.images import GuestDisk, PoolBackend
 from millpond.nova.moves import RefusesMoves, refuse_resize
 from millpond.nova.records import InstanceRecords
-from millpond.nova.recovery import recover, snapshots_of, sweep
+from millpond.nova.recovery import recover, remove_volumes, snapshots_of
 from millpond.records.journal import Watch, undo_on_failure
 
 CONF = nova.conf.CONF
@@ -188,7 +188,7 @@ class MillpondDriver(RefusesMoves):
             self._delete_disks(instance)
         super()._cleanup(context, instance, *args, **kwargs)
         if all_goes:
-            self._sweep(instance)
+            self._remove_volumes(instance)
 
     def delete_instance_files(self, instance: Any) -> bool:
         """Of a server that was deleted while no nova-compute ran here, Nova asks for these alone:
@@ -197,7 +197,7 @@ class MillpondDriver(RefusesMoves):
             if instance.deleted:
                 InstanceRecords(instance).refresh()
                 self._delete_disks(instance)
-                self._sweep(instance)
+                self._remove_volumes(instance)
         except exception.NovaException as error:
             LOG.error("disks of instance %s, which is deleted, stay: %s", instance.uuid, error)
             return False
@@ -253,11 +253,11 @@ class MillpondDriver(RefusesMoves):
         else:
             self.millpond.disks.delete(disk)
 
-    def _sweep(self, instance: Any) -> None:
+    def _remove_volumes(self, instance: Any) -> None:
         """What no record names any more goes with its server."""
         if _is_deleted(instance) and instance.host in (None, CONF.host):
             with explained():
-                sweep(self.millpond, ServerId(instance.uuid))
+                remove_volumes(self.millpond, ServerId(instance.uuid))
 
     def _refuse_unless_taken(self, image_meta: Any) -> None:
         """A server that boots from a volume may have no image."""

@@ -129,8 +129,8 @@ def pools_of_disks(host: Host) -> Iterator[LibvirtPool]:
                 yield host.pools.open(each.name)
 
 
-def sweep(host: Host, server: ServerId) -> None:
-    """The server is gone, or goes."""
+def remove_volumes(host: Host, server: ServerId) -> None:
+    """All that bear its name. The server is gone, or goes."""
     for pool in pools_of_disks(host):
         for volume in pool.names():
             disk = split_volume_name(volume)
