@@ -126,10 +126,10 @@ def test_what_is_written_behind_a_link_later_is_bytes_and_names_no_file(
         host.create("a", "--no-start")
         with device.open("r+b") as file:
             file.write(hostile.read_bytes()[:MiB])
-        host = millpond.host()
-        (disk,) = host.shared.server("a").disks
+        fresh = millpond.host()
+        (disk,) = fresh.shared.server("a").disks
         target = workdir / "shown"
-        host.disks.extract(disk, ImageFile(path=target, format=DiskFormat.RAW))
+        fresh.disks.extract(disk, ImageFile(path=target, format=DiskFormat.RAW))
         shown = target.read_bytes()
         if format == "raw":
             assert shown.startswith(hostile.read_bytes()[:512])
