@@ -27,7 +27,7 @@ def other_host(
     """A second one, to which Nova schedules nothing by itself."""
     with PrivateLibvirtd(session_directory / "nova-other", name="dam") as libvirtd:
         cloud.offer_volumes(libvirtd)
-        deployment = Deployment(cloud, MILLPOND, cloud.compute_beside(libvirtd))
+        deployment = Deployment(cloud, MILLPOND, cloud.new_compute(libvirtd))
         deployment.compute.directory.mkdir()
         deployment.start()
         cloud.offer_host(deployment.compute, offered=False)

@@ -68,7 +68,7 @@ def _probe(files: tuple[Path, ...], hosts: list[str] | None, guest: Path) -> Non
         case ProbeResult.ABSENT:
             print(f"there is no {KVM}: servers run by plain emulation; nothing is changed")
         case ProbeResult.CLOSED:
-            finding = kvm.closed(host.libvirtd)
+            finding = kvm.describe_closed(host.libvirtd)
             print(f"{finding.what}; nothing is changed\n  do: {finding.do}")
         case ProbeResult.USABLE:
             print(f"KVM runs {guest}; nothing is changed")

@@ -49,9 +49,9 @@ def show(
     owners = volume_owners(there, found)
     if json:
         listed = [{**asdict(each), "belongs_to": owners.get(each.name)} for each in volumes]
-        print(as_json({"name": pool, "path": found.place, "usage": usage, "volumes": listed}))
+        print(as_json({"name": pool, "path": found.location, "usage": usage, "volumes": listed}))
         return
-    details([("Pool", pool), ("Path", found.place), *_usage_lines(usage)])
+    details([("Pool", pool), ("Path", found.location), *_usage_lines(usage)])
     table(
         ("Volume", "Size", "On disk", "Belongs to"),
         [

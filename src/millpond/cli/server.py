@@ -220,7 +220,7 @@ def _networks(server: Server) -> str:
 
 
 def _disk_line(disk: Disk) -> str:
-    line = f"{format_size(disk.size)} {disk.format} by {disk.backend}: {disk.place}"
+    line = f"{format_size(disk.size)} {disk.format} by {disk.backend}: {disk.location}"
     if disk.template is None:
         return line
     how = "standing on" if disk.overlay else "made from"

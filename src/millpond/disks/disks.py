@@ -111,7 +111,7 @@ class Disks:
         strategy.begin(whole_sectors(size))
         grown = replace(disk, size=strategy.finish(whole_sectors(size)))
         strategy.abandon()
-        LOG.info("grew %s to %s", disk.place, format_size(grown.size))
+        LOG.info("grew %s to %s", disk.location, format_size(grown.size))
         return grown
 
     def native_snapshots(self, disk: Disk) -> SupportsSnapshots | None:

@@ -27,7 +27,7 @@ def look(host: Host) -> Iterator[Finding]:
         return
     found = access(host.libvirtd)
     if found is Access.CLOSED:
-        yield closed(host.libvirtd)
+        yield describe_closed(host.libvirtd)
     elif found is Access.ABSENT and wanted is VirtTypeOption.KVM:
         yield problem(
             f"virt_type = kvm, but there is no {KVM}: servers cannot start",
@@ -55,7 +55,7 @@ def access(host: Libvirtd) -> Access:
     return Access.OPEN if user is None or user.can_open(KVM, 6) else Access.CLOSED
 
 
-def closed(host: Libvirtd) -> Finding:
+def describe_closed(host: Libvirtd) -> Finding:
     """libvirt examines QEMU once and keeps the answer, unless KVM is closed to it (trap 1)."""
     user = qemu_user(host)
     join = "" if user and _in_kvm_group(user) else ", and add QEMU's user to the group kvm"

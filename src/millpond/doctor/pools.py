@@ -28,7 +28,9 @@ def look(host: Host) -> Iterator[Finding]:
 def _finding(host: Host, wanted: PoolWanted, found: PoolOverview) -> Finding:
     libvirtd, name = host.libvirtd, found.name
     if found.state == "missing":
-        return ok(f"{name} is not there yet: it is made at {wanted.place} when it is first needed")
+        return ok(
+            f"{name} is not there yet: it is made at {wanted.location} when it is first needed"
+        )
     if error := _difference(wanted, found):
         return problem(str(error), error.advice)
     if found.state == "inactive" and CAPABILITIES[wanted.type].remote:
@@ -53,8 +55,8 @@ def _finding(host: Host, wanted: PoolWanted, found: PoolOverview) -> Finding:
 def _difference(wanted: PoolWanted, found: PoolOverview) -> HostProblem | None:
     if found.type != wanted.type:
         return PoolOfAnotherType(wanted.name, found.type, wanted.type)
-    if found.path != wanted.place:
-        return PoolElsewhere(wanted.name, found.path, wanted.place)
+    if found.path != wanted.location:
+        return PoolElsewhere(wanted.name, found.path, wanted.location)
     return None
 
 

@@ -99,7 +99,7 @@ def _of_a_missing_pool(host: Host, disk: Disk, owner: str) -> Finding:
         return problem(what, "define the pool where it was, or move the volume into another one")
     return problem(
         what,
-        f"'{Tool.REPAIR}' defines it at {wanted.place}, with what lies there",
+        f"'{Tool.REPAIR}' defines it at {wanted.location}, with what lies there",
         partial(_define_pool, host, disk.pool),
     )
 

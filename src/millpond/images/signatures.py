@@ -43,11 +43,11 @@ class Signatures:
     def proof_of(self, image: Image, auth: Any) -> Callable[[], Proof]:
         """Begins a proof, as often as the bytes begin. ``auth`` says who asks, as for Glance."""
         if missing := [name for name in _PROPERTIES if not image.properties.get(name)]:
-            raise _unsigned(image, missing)
+            raise _refusal(image, missing)
         text, hash_method, key_type, id = (image.properties[name] for name in _PROPERTIES)
         _check_known(image, signature_utils.HASH_METHOD, _HASH_METHODS)
         _check_known(image, signature_utils.KEY_TYPE, _KEY_TYPES)
-        signature = _decoded(image, text)
+        signature = _decode(image, text)
         public_key = self._certificate(image, id, auth).public_key()
         if not isinstance(public_key, _KEY_TYPES[key_type].public_key_type):
             reason = f"certificate {id}, with which it is signed, has no key for {key_type}"
@@ -103,7 +103,7 @@ class _SignatureProof:
             raise ImageRefused(self._image, reason, advised) from error
 
 
-def _unsigned(image: Image, missing: list[str]) -> ImageRefused:
+def _refusal(image: Image, missing: list[str]) -> ImageRefused:
     listed = ", ".join(missing)
     reason = "it is not signed" if len(missing) == len(_PROPERTIES) else f"it has no {listed}"
     advised = f"with verify_glance_signatures an image needs the properties {listed}"
@@ -116,7 +116,7 @@ def _check_known(image: Image, property: str, known: dict[str, Any]) -> None:
         raise ImageRefused(image.name, reason, f"known are {', '.join(known)}")
 
 
-def _decoded(image: Image, text: str) -> bytes:
+def _decode(image: Image, text: str) -> bytes:
     with suppress(SignatureVerificationError):
         signature: bytes = signature_utils.get_signature(text)
         if signature:  # what is no base64 at all is passed over

@@ -51,17 +51,17 @@ def stated_format(path: Path) -> ImageFormat:
         return ImageFormat.PLOOP  # no other image is a directory
     if stated := _FORMATS.get(path.suffix.lower()):
         return stated
-    raise _unstated(str(path), _advice(path))
+    raise _refusal(str(path), _advice(path))
 
 
 def format_elsewhere(name: str) -> ImageFormat:
     """There nothing but the name can be looked at."""
     if stated := _FORMATS.get(PurePath(name).suffix.lower()):
         return stated
-    raise _unstated(name, _CHOICES)
+    raise _refusal(name, _CHOICES)
 
 
-def _unstated(name: str, advice: str) -> BadOption:
+def _refusal(name: str, advice: str) -> BadOption:
     reason = f"the name {name!r} does not say which format it is"
     return BadOption("disk_format", reason, advice)
 

@@ -67,7 +67,7 @@ class LibvirtPool:
         self.name = name
         self.path = path
         self.ceph = ceph
-        self.place = f"Ceph pool {ceph.pool}" if ceph else path  # in words
+        self.location = f"Ceph pool {ceph.pool}" if ceph else path  # in words
         self.capabilities = CAPABILITIES[type_]
         self._host = host
         self._locks = locks
@@ -311,7 +311,7 @@ class LibvirtPool:
         if not any(words in error.detail for words in _NO_SPACE):
             return None
         free = format_size(self.usage().available)
-        return NoSpace(f"pool {self.name} ({self.place})", format_size(needed), free)
+        return NoSpace(f"pool {self.name} ({self.location})", format_size(needed), free)
 
     def _explain_by_ceph(self, error: LibvirtFailed, spec: VolumeSpec) -> MillpondError:
         """libvirt says "No such file or directory" whatever happened. Another host may have made

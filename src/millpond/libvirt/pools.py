@@ -49,7 +49,7 @@ class PoolWanted:
     """Of an RBD pool."""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where its volumes are, in words."""
         return f"Ceph pool {self.ceph.pool}" if self.ceph else self.path
 
@@ -131,7 +131,7 @@ def _define(host: Libvirtd, wanted: PoolWanted) -> None:
         _define_directory(host, wanted.to_xml())
     else:
         _make(host, wanted.to_xml())
-    LOG.info("defined pool %s at %s", wanted.name, wanted.place)
+    LOG.info("defined pool %s at %s", wanted.name, wanted.location)
 
 
 def _define_directory(host: Libvirtd, xml: PoolXml) -> None:
@@ -170,8 +170,8 @@ def _check(pool: Any, wanted: PoolWanted) -> None:
     found = PoolXml.from_xml(pool.XMLDesc(0))
     if found.type != wanted.type:
         raise PoolOfAnotherType(wanted.name, found.type, wanted.type)
-    if (place := place_of(found)) != wanted.place:
-        raise PoolElsewhere(wanted.name, place, wanted.place)
+    if (location := location_of(found)) != wanted.location:
+        raise PoolElsewhere(wanted.name, location, wanted.location)
     if wanted.ceph and found.source_hosts != wanted.to_xml().source_hosts:
         raise PoolElsewhere(wanted.name, _monitors(found), _monitors(wanted.to_xml()))
     if not pool.isActive() and not CAPABILITIES[wanted.type].remote:
@@ -184,7 +184,7 @@ def _monitors(xml: PoolXml) -> str:
     return f"the Ceph monitors {', '.join(hosts)}"
 
 
-def place_of(found: PoolXml) -> str:
+def location_of(found: PoolXml) -> str:
     """Where a pool's volumes are, in words."""
     if found.type == PoolType.RBD:
         return f"Ceph pool {found.source}"
@@ -363,7 +363,7 @@ def _look_at(connection: Connection, wanted: PoolWanted, keeps: str) -> PoolOver
         keeps=keeps,
         state="active" if active else "inactive" if found else "missing",
         type=xml.type if xml else wanted.type,
-        path=place_of(xml) if xml else wanted.place,
+        path=location_of(xml) if xml else wanted.location,
         volumes=found.numOfVolumes() if found and active else 0,
         usage=_usage(xml) if xml and active else None,
     )

@@ -45,14 +45,14 @@ class RbdSource:
     snapshot: str = ""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """As libvirt names it, the snapshot apart."""
         return f"{self.access.pool}/{self.image}"
 
     @property
     def name(self) -> str:
         """As Ceph's tools write it."""
-        return f"{self.place}@{self.snapshot}" if self.snapshot else self.place
+        return f"{self.location}@{self.snapshot}" if self.snapshot else self.location
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class IscsiSource:
     """Who we say we are; a target may serve nobody else."""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """As libvirt names it."""
         return f"{self.target}/{self.lun}"
 

@@ -111,7 +111,7 @@ class Disk:
     """Empty: as the server's hardware has it."""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where it is, in words."""
         return self.path or f"{self.pool}/{self.volume}"
 

@@ -31,7 +31,7 @@ from millpond.model.names import ImageId, ServerId, template_name
 from millpond.model.server import Disk
 from millpond.model.sizes import GiB
 from millpond.nova import wiring
-from millpond.nova.explaining import explained
+from millpond.nova.explaining import explaining
 from millpond.nova.images import GuestDisk, PoolBackend
 from millpond.nova.moves import RefusesMoves, refuse_resize
 from millpond.nova.records import InstanceRecords
@@ -75,7 +75,7 @@ class MillpondDriver(RefusesMoves):
 
     def init_host(self, host: str) -> None:
         super().init_host(host)
-        with explained():
+        with explaining():
             self.millpond.handlers.chosen.init()
         recover(self.millpond, host, Path(CONF.libvirt.snapshots_directory))
 
@@ -116,7 +116,7 @@ class MillpondDriver(RefusesMoves):
         self._delete_disks(instance, ".rescue")
 
     def snapshot(self, context: Any, instance: Any, image_id: str, update_task_state: Any) -> None:
-        with explained():
+        with explaining():
             record = InstanceRecords(instance).find("disk")
         if record is None:
             super().snapshot(context, instance, image_id, update_task_state)
@@ -131,7 +131,7 @@ class MillpondDriver(RefusesMoves):
             os.chmod(directory, 0o701)  # QEMU's user writes there
             compress = format is DiskFormat.QCOW2 and CONF.libvirt.snapshot_compression
             image = ImageFile(path=Path(directory, "image"), format=format, compress=compress)
-            with explained(image_id), compute_utils.disk_ops_semaphore:
+            with explaining(image_id), compute_utils.disk_ops_semaphore:
                 self._copy(context, instance, record.disk, image)
             update_task_state(
                 task_state=task_states.IMAGE_UPLOADING,
@@ -164,7 +164,7 @@ class MillpondDriver(RefusesMoves):
             self.unquiesce(context, instance, image)
 
     def cache_image(self, context: Any, image_id: str) -> bool:
-        with explained(image_id):
+        with explaining(image_id):
             image = self.millpond.images.describe(ImageId(image_id))
             wanted = list(precache.plan(image, None, self.millpond.settings.libvirt.selection))
             known = {each.volume for each in list_templates(self.millpond)}
@@ -174,7 +174,7 @@ class MillpondDriver(RefusesMoves):
 
     def manage_image_cache(self, context: Any, all_instances: Any) -> None:
         """Ours, and what Nova's own driver has left in the same directory."""
-        with explained():
+        with explaining():
             self.millpond.cache_manager.prune(self.millpond.cache_rules)
             prune_bases(self.millpond, _bases_of(all_instances))
 
@@ -220,7 +220,7 @@ class MillpondDriver(RefusesMoves):
             conf.driver_cache = self.disk_cachemodes.get(conf.kind, conf.driver_cache)
 
     def _get_local_gb_info(self) -> dict[str, float]:
-        with explained():
+        with explaining():
             usage = disk_space(self.millpond)
         return {
             "total": usage.capacity / GiB,
@@ -230,7 +230,7 @@ class MillpondDriver(RefusesMoves):
 
     def _get_disk_over_committed_size_total(self) -> int:
         stock: int = super()._get_disk_over_committed_size_total()
-        with explained():
+        with explaining():
             servers, _damaged = self.millpond.records.readable()  # the doctor tells of those
             return stock + space.sum_promised(self.millpond.pools, servers)
 
@@ -239,7 +239,7 @@ class MillpondDriver(RefusesMoves):
         records = InstanceRecords(instance)
         if not records.any() or not _may_delete(instance):
             return
-        with explained():
+        with explaining():
             for record in records.readable() if _is_deleted(instance) else records.all():
                 if record.disk.role.endswith(suffix):
                     self._delete_disk(instance, record.disk)
@@ -249,21 +249,21 @@ class MillpondDriver(RefusesMoves):
         """The host that a server was evacuated to may use what is not on this host alone."""
         is_shared = self.millpond.pools.ensure(disk.pool).capabilities.remote
         if _lives_elsewhere(instance) and is_shared:
-            LOG.debug("%s stays: host %s may use it", disk.place, instance.host)
+            LOG.debug("%s stays: host %s may use it", disk.location, instance.host)
         else:
             self.millpond.disks.delete(disk)
 
     def _remove_volumes(self, instance: Any) -> None:
         """What no record names any more goes with its server."""
         if _is_deleted(instance) and instance.host in (None, CONF.host):
-            with explained():
+            with explaining():
                 remove_volumes(self.millpond, ServerId(instance.uuid))
 
     def _refuse_unless_taken(self, image_meta: Any) -> None:
         """A server that boots from a volume may have no image."""
         if image_meta.obj_attr_is_set("disk_format") and image_meta.disk_format:
             image = image_meta.id if image_meta.obj_attr_is_set("id") else None
-            with explained(image):
+            with explaining(image):
                 image_types.refuse_unless_taken(
                     image_meta.disk_format, supported_image_types(self.millpond)
                 )

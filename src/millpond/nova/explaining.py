@@ -14,7 +14,7 @@ class MillpondFailed(exception.NovaException):
 
 
 @contextmanager
-def explained(image: str | None = None) -> Iterator[None]:
+def explaining(image: str | None = None) -> Iterator[None]:
     """What is wrong with the image or the flavour ends the request; with anything else Nova may
     try another host."""
     try:

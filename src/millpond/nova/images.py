@@ -19,7 +19,7 @@ from millpond.hosts.host import Host
 from millpond.model.formats import Backend
 from millpond.model.names import ImageId, ServerId
 from millpond.model.server import Content, Disk
-from millpond.nova.explaining import MillpondFailed, explained
+from millpond.nova.explaining import MillpondFailed, explaining
 from millpond.nova.records import InstanceRecords
 from millpond.records.journal import undo_on_failure
 from millpond.xml.domain import LayersXml, layers_xml
@@ -63,14 +63,14 @@ class VolumeImage(imagebackend.Image):
         self._may_make = may_make
 
     def exists(self) -> bool:
-        with explained():
+        with explaining():
             record = self._records.find(self._role)
             return bool(record and record.made and self._disks.exists(record.disk))
 
     def cache(self, *_: Any, size: int | None = None, **wanted: Any) -> None:
         """Make the disk unless it is there. What Nova would fetch or format, we do ourselves."""
         image = wanted.get("image_id")
-        with explained(image):
+        with explaining(image):
             if self.exists():
                 self.resize_image(size or 0)
                 return
@@ -81,13 +81,13 @@ class VolumeImage(imagebackend.Image):
         raise NotImplementedError("cache() makes disks")
 
     def resize_image(self, size: int) -> None:
-        with explained():
+        with explaining():
             disk = self._records.get(self._role).disk
             if size > disk.size:
                 self._records.put(self._disks.grow(disk, size), made=True)
 
     def libvirt_info(self, *args: Any, **kwargs: Any) -> GuestDisk:
-        with explained():
+        with explaining():
             disk = self._describe()
             layers = layers_xml(self._disks.chain(disk))
         return GuestDisk(super().libvirt_info(*args, **kwargs), disk, layers)
@@ -95,7 +95,7 @@ class VolumeImage(imagebackend.Image):
     def import_file(self, _instance: Any, local_file: str, _remote_name: str) -> None:
         """The config drive, which Nova has made as a file."""
         content = Path(local_file).read_bytes()
-        with explained(), self._disks.lock(self._server):
+        with explaining(), self._disks.lock(self._server):
             self._make(Content.CONFIG, len(content), None, content)
         if CONF.libvirt.images_type != "rbd":  # then Nova does it, and must find it
             os.unlink(local_file)

@@ -18,7 +18,7 @@ from millpond.errors import MillpondError, PoolNotFound, VolumeNotFound
 from millpond.hosts.host import Host
 from millpond.libvirt.libvirt_pool import LibvirtPool
 from millpond.model.names import ServerId, split_volume_name
-from millpond.nova.explaining import MillpondFailed, explained
+from millpond.nova.explaining import MillpondFailed, explaining
 from millpond.nova.records import InstanceRecords
 
 LOG = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ def recover(host: Host, name: str, snapshots: Path) -> None:
             _recover(host, admin, instance)
         except exception.NovaException as error:  # one server keeps no host from serving others
             LOG.error("instance %s is left as it was: %s", instance.uuid, error)
-    with explained():
+    with explaining():
         _remove_snapshots(host.imaging, snapshots_of(name, snapshots))
 
 
@@ -74,7 +74,7 @@ def remove_unfinished(disks: Disks, records: InstanceRecords) -> list[str]:
     for disk in unfinished:
         disks.delete(disk)
         records.remove(disk.role)
-        LOG.info("removed %s, which was never finished", disk.place)
+        LOG.info("removed %s, which was never finished", disk.location)
     return [disk.role for disk in unfinished]
 
 
@@ -83,7 +83,7 @@ def _recover(host: Host, admin: Any, instance: Any) -> None:
         return  # Nova goes on with it
     records = InstanceRecords(instance)
     if instance.task_state in SNAPSHOT:
-        with explained():
+        with explaining():
             disks = [each.disk for each in records.all()]
             host.imaging.stop(ServerId(instance.uuid), disks)
     found = _remove_unfinished(host.disks, records)

@@ -61,7 +61,7 @@ def encode(record: DiskRecord) -> str:
     text = msgspec.json.encode(fields).decode()
     if len(text) > LONGEST:
         raise StateProblem(
-            f"the record of disk {disk.place} has {len(text)} characters, and Nova takes "
+            f"the record of disk {disk.location} has {len(text)} characters, and Nova takes "
             f"{LONGEST}",
             "shorten the names of the storage pools in nova.conf",
         )

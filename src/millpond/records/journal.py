@@ -193,14 +193,14 @@ def _journal_undo(verb: Verb[S], journal: Journal[S], at: int) -> Verb[S]:
     """The same verb, whose steps are written down again before they are undone, but for the one
     that the journal is at: who finds it half undone resumes from there."""
 
-    def noted(step: Step[S]) -> Step[S]:
+    def journal_step(step: Step[S]) -> Step[S]:
         def undo(state: S) -> None:
             journal.enter(state, verb.name, step.name)
             (step.undo or noop)(state)
 
         return replace(step, undo=undo)
 
-    steps = (step if index == at else noted(step) for index, step in enumerate(verb.steps))
+    steps = (step if index == at else journal_step(step) for index, step in enumerate(verb.steps))
     return replace(verb, steps=tuple(steps))
 
 

@@ -87,7 +87,7 @@ def merge_groups(shared: Mapping[str, Shared], uuids: Mapping[str, str]) -> Mapp
 
 def _location(pool: PoolWanted) -> str:
     monitors = pool.ceph.monitors if pool.ceph else ()
-    return f"{pool.type} {pool.source} {pool.place} {monitors}"
+    return f"{pool.type} {pool.source} {pool.location} {monitors}"
 
 
 _log = logging.getLogger(__name__)

@@ -48,7 +48,7 @@ def _look_at_the_disks(host: Host, server: Server) -> None:
 def _delete_disks(details: DeleteDetails, host: Host, server: Server) -> None:
     """With what an interrupted snapshot left above them."""
     for disk in server.disks:
-        with _leaving(disk.place, force=details.force):
+        with _leaving(disk.location, force=details.force):
             host.disks.delete(disk)
     if overlay := details.overlay:
         with _leaving(f"{overlay.pool}/{overlay.volume}", force=details.force):

@@ -121,7 +121,7 @@ class Resource:
 
     def __init__(self, url: str, patience: Patience) -> None:
         self._parts = _check_url(url)
-        self._reading = Reading(shown=_shown(self._parts), patience=patience)
+        self._reading = Reading(shown=_redact(self._parts), patience=patience)
         self._version: str | None = None
         self.size: int | None = None
         """Known from the first answer on, if the server says it."""
@@ -176,7 +176,7 @@ class Resource:
             raise FetchFailed(self._reading.shown, "it leads to something that is no web address")
         if at.scheme == "https" and target.scheme == "http":
             raise FetchFailed(
-                self._reading.shown, f"it leads to {_shown(target)}, which is not encrypted"
+                self._reading.shown, f"it leads to {_redact(target)}, which is not encrypted"
             )
         return target
 
@@ -215,7 +215,7 @@ def _check_url(url: str) -> SplitResult:
     return parts
 
 
-def _shown(parts: SplitResult) -> str:
+def _redact(parts: SplitResult) -> str:
     query = "?…" if parts.query else ""
     return f"{parts.scheme}://{_host(parts)}{parts.path}{query}"
 

@@ -276,9 +276,9 @@ class ImageCacheManager:
         others, unreadable = self._leases.others()
         every = replace(uses, unreadable=uses.unreadable + unreadable)
         known = _Known(uses=every, own=self._leases.own(), others=tuple(others))
-        return decide([self._cached(each, known) for each in self._store.all()], rules, now)
+        return decide([self._describe(each, known) for each in self._store.all()], rules, now)
 
-    def _cached(self, template: Template, known: "_Known") -> Cached:
+    def _describe(self, template: Template, known: "_Known") -> Cached:
         name = template.volume
         users = known.users(name)
         ask = not users and not known.is_shared(name)

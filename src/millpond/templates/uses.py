@@ -70,7 +70,7 @@ class TemplateUses:
         store = self.find_store()
         linked = [(each, each.link) for each in store.all() if each.link] if store else []
         sources = [(each, link.rbd or link.iscsi) for each, link in linked]
-        return {source.place: each.volume for each, source in sources if source}
+        return {source.location: each.volume for each, source in sources if source}
 
     def _named_by(self, domain: ChainsXml, links: Mapping[str, str]) -> Iterator[str | None]:
         for path in (domain.kernel, domain.initrd):

@@ -268,17 +268,17 @@ def _source(source: Source) -> SourceXml:
             return SourceXml(pool=pool, volume=volume)
         case FileSource(path=path, device=device):
             return SourceXml(device=path) if device else SourceXml(file=path)
-        case IscsiSource(host=host, port=port, place=place, initiator=initiator):
+        case IscsiSource(host=host, port=port, location=location, initiator=initiator):
             return SourceXml(
                 protocol="iscsi",
-                name=place,
+                name=location,
                 monitors=(MonitorXml(name=host, port=port),),
                 initiator=initiator or None,
             )
-        case RbdSource(access=access, place=place, snapshot=snapshot):
+        case RbdSource(access=access, location=location, snapshot=snapshot):
             return SourceXml(
                 protocol="rbd",
-                name=place,
+                name=location,
                 snapshot=snapshot or None,
                 monitors=tuple(MonitorXml(name=name, port=port) for name, port in access.monitors),
                 user=access.user or None,

@@ -72,7 +72,7 @@ class Cloud(Running):
             directory / "nova-scheduler", "nova-scheduler", self._nova.conf
         )
         self._directory = directory
-        self.compute = self.compute_beside(libvirtd)
+        self.compute = self.new_compute(libvirtd)
         self._discovered: set[str] = set()
         self._stack = contextlib.ExitStack()
 
@@ -92,7 +92,7 @@ class Cloud(Running):
         self._start_all(self.placement, self.glance, self.cinder, self._neutron, self._nova)
         self._start_all(self._conductor, self._scheduler)
 
-    def compute_beside(self, libvirtd: PrivateLibvirtd) -> NovaCompute:
+    def new_compute(self, libvirtd: PrivateLibvirtd) -> NovaCompute:
         """On another host, if it is another libvirtd. Who starts it ends it."""
         return NovaCompute(libvirtd, self._backbone, self._directory / f"compute-{libvirtd.name}")
 

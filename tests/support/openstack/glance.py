@@ -135,7 +135,7 @@ class Glance(Api):
         stores: dict[str, dict[str, object]] = {FILES: {"filesystem_store_datadir": self.files}}
         kinds = {FILES: "file"}
         if self._cinder:
-            stores[VOLUMES] = self._store_beside(self._cinder)
+            stores[VOLUMES] = self._volume_store(self._cinder)
             kinds[VOLUMES] = "cinder"
         if self._ceph:
             stores[RBD] = {
@@ -167,7 +167,7 @@ class Glance(Api):
             **stores,
         }
 
-    def _store_beside(self, cinder: Cinder) -> dict[str, object]:
+    def _volume_store(self, cinder: Cinder) -> dict[str, object]:
         """No volume type: without a user of its own in Keystone it cannot ask for one."""
         return {
             "cinder_endpoint_template": cinder.url,

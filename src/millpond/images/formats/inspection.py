@@ -140,9 +140,9 @@ class Inspection:
         """The image has ended and should have had this size."""
         if self._size != size:
             reason = f"{format_size(self._size)} arrived instead of {format_size(size)}"
-            raise self._refused(Objection(reason, AGAIN))
+            raise self._refusal(Objection(reason, AGAIN))
         if not size:
-            raise self._refused(EMPTY)
+            raise self._refusal(EMPTY)
         if self._unseen:
             self._see(self._unseen)
         if not self._is_settled:
@@ -167,7 +167,7 @@ class Inspection:
         try:
             self._refuse_if(container.flaws(read_some, self._size))
         except (struct.error, ValueError) as error:  # a table ends before it should
-            raise self._refused(DAMAGED) from error
+            raise self._refusal(DAMAGED) from error
 
     def _see(self, piece: bytes) -> None:
         if self._is_settled:
@@ -183,7 +183,7 @@ class Inspection:
         self._head = head.ljust(SECTOR, b"\0")
         found = recognise(head) - _immaterial(self._declared)
         if found not in _acceptable(self._declared):
-            raise self._refused(objection_to(self._declared, found))
+            raise self._refusal(objection_to(self._declared, found))
         self._has_header = bool(found)
         if not self._has_header:
             return
@@ -198,7 +198,7 @@ class Inspection:
         try:
             self._inspector.eat_chunk(piece)
         except PARSER_ERRORS as error:
-            raise self._refused(DAMAGED) from error
+            raise self._refusal(DAMAGED) from error
 
     def _settle(self) -> None:
         """All was seen that the header has to say, or the image has ended."""
@@ -211,13 +211,13 @@ class Inspection:
     def _check_safety(self, inspector: FileInspector) -> None:
         inspector.finish()
         if not inspector.complete:
-            raise self._refused(NO_MORE_THAN_A_HEADER)
+            raise self._refusal(NO_MORE_THAN_A_HEADER)
         try:
             inspector.safety_check()
         except SafetyCheckFailed as failed:
-            raise self._refused(_explained(failed)) from failed
+            raise self._refusal(_explain(failed)) from failed
         except PARSER_ERRORS as error:
-            raise self._refused(DAMAGED) from error
+            raise self._refusal(DAMAGED) from error
 
     @property
     def _finding(self) -> InspectionResult:
@@ -238,7 +238,7 @@ class Inspection:
         try:
             return self._inspector.virtual_size
         except PARSER_ERRORS as error:
-            raise self._refused(DAMAGED) from error
+            raise self._refusal(DAMAGED) from error
 
     def _objections_to_virtual_size(self) -> Iterator[Objection]:
         size = self._virtual_size
@@ -273,9 +273,9 @@ class Inspection:
 
     def _refuse_if(self, objections: Iterable[Objection]) -> None:
         for objection in objections:
-            raise self._refused(objection)
+            raise self._refusal(objection)
 
-    def _refused(self, objection: Objection) -> ImageRefused:
+    def _refusal(self, objection: Objection) -> ImageRefused:
         return ImageRefused(self._name, objection.reason, objection.advised)
 
 
@@ -294,6 +294,6 @@ def _immaterial(declared: ImageFormat) -> frozenset[str]:
     return frozenset() if declared.can_be_a_disk else PACKED_FOR_LINUX
 
 
-def _explained(failed: SafetyCheckFailed) -> Objection:
+def _explain(failed: SafetyCheckFailed) -> Objection:
     check = next(iter(failed.failures))
     return _FAILED_CHECKS.get(check) or Objection(f"it fails the safety check {check!r}")

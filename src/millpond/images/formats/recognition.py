@@ -51,7 +51,7 @@ PACKED_FOR_LINUX = frozenset({"gzip", "xz", "zstd", "bzip2"})
 def recognise(head: bytes) -> frozenset[str]:
     """The names of the formats; none means that it can only be raw. A name that an image may
     be declared with is that name."""
-    return frozenset(_recognised(head))
+    return frozenset(_find_signatures(head))
 
 
 def objection_to(declared: ImageFormat, found: frozenset[str]) -> Objection:
@@ -71,7 +71,7 @@ def objection_to(declared: ImageFormat, found: frozenset[str]) -> Objection:
     return Objection(f"it was declared as {declared}, but its content is {names}", advised)
 
 
-def _recognised(head: bytes) -> Iterator[str]:
+def _find_signatures(head: bytes) -> Iterator[str]:
     for name, inspector in ALL_FORMATS.items():
         if name not in _NOT_FORMATS and _matches(inspector(), head):
             yield name
