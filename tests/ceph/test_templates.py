@@ -124,7 +124,7 @@ def test_a_clone_that_another_host_makes_meanwhile_keeps_the_template(template, 
     pool = host.pools.ensure("nova-disks-pool-rbd")
     aside = f"{template.volume}.{host.records.owner}.0123abcd"
     origin = RbdSource(access=access, image=template.volume, snapshot=COMPLETE)
-    with rbd.exclusively(access, template.volume) as lease:
+    with rbd.holding_lock(access, template.volume) as lease:
         assert rbd.rename(replace(origin, snapshot=""), aside, lease)
         rbd.clone(replace(origin, image=aside), RbdSource(access=access, image="clone"))
     storage.remove_template(template.volume)  # sweeps, and cannot remove it
@@ -156,9 +156,9 @@ def test_what_is_swept_is_this_hosts_alone(template, access, host, workdir):
 def test_a_lock_whose_lease_is_over_is_the_next_ones_and_stays_with_it(access, ceph):
     image = RbdSource(access=access, image="part")
     with ExitStack() as stack:
-        late = stack.enter_context(rbd.exclusively(access, "name", 2))
+        late = stack.enter_context(rbd.holding_lock(access, "name", 2))
         time.sleep(2.5)
-        with rbd.exclusively(access, "name") as held:
+        with rbd.holding_lock(access, "name") as held:
             before = ceph.lockers(access.pool, "millpond.name", "millpond")
             with pytest.raises(Busy, match="name in Ceph pool"):
                 rbd.rename(image, "name", late)

@@ -84,7 +84,7 @@ class TemplateStoreContract:
 
     def test_a_copy_is_kept_when_it_goes(self, store, tmp_path):
         store.enter(part(tmp_path), "a", Leftover.NOTHING, forget)
-        kept = store.keep_aside("a")
+        kept = store.quarantine("a")
         store.remove("a")
         assert not store.has("a")
         assert kept.read_bytes() == CONTENT

@@ -259,8 +259,8 @@ def test_what_cannot_be_adopted_is_said_and_left_alone(
     nova.flat(micro_guest.path, "disk.rescue")
     devices = disk_xml(disk, "raw") + disk_xml(volume, "raw", "vdb") + _OVS
     server = OnLibvirt(nova, connection, devices)
-    homeless = NovaServer(instances=instances)
-    homeless.flat(micro_guest.path)
+    without_host = NovaServer(instances=instances)
+    without_host.flat(micro_guest.path)
     before, definition = tree(millpond.state), server.domain.XMLDesc()
 
     code, message = millpond.fails("server", "adopt", nova.id, "--yes")
@@ -272,7 +272,7 @@ def test_what_cannot_be_adopted_is_said_and_left_alone(
     ):
         assert sentence in message
     for code, sentence, words in (
-        (4, "there is no domain of this UUID here", (homeless.id, "--yes")),
+        (4, "there is no domain of this UUID here", (without_host.id, "--yes")),
         (3, "has disks in Nova's legacy layout", ("1234", "--yes")),
         (3, "has disks in Nova's legacy layout", (IMAGE_ID, "--yes")),
         (2, "nobody is here to ask", (nova.id,)),

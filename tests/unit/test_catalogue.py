@@ -316,7 +316,7 @@ def test_a_newer_record_is_not_guessed_at(catalogue: Intake, directory: Path, di
     assert catalogue.get("other") == other
     for decide in (
         catalogue.leftovers,
-        catalogue.sweep,
+        catalogue.cleanup,
         lambda: catalogue.remove(other),
         lambda: catalogue.add(disk, name="third"),
     ):
@@ -344,7 +344,7 @@ def test_a_damaged_record_is_named(
     with pytest.raises(DamagedRecord, match=image.id):
         catalogue.every()
     with pytest.raises(DamagedRecord):
-        catalogue.sweep()
+        catalogue.cleanup()
     assert catalogue.local_file(image).exists()
 
 
@@ -499,7 +499,7 @@ def test_what_a_dead_process_left_is_shown_and_swept(
     )
 
     assert catalogue.leftovers() == left
-    assert catalogue.sweep() == left
+    assert catalogue.cleanup() == left
     assert catalogue.leftovers() == []
     assert left_in(directory) == files_of(image)
 
@@ -516,7 +516,7 @@ def test_what_is_not_ours_is_never_swept(catalogue: Intake, directory: Path) -> 
     )
 
     assert catalogue.leftovers() == []
-    assert catalogue.sweep() == []
+    assert catalogue.cleanup() == []
     assert all(path.exists() for path in foreign)
 
 
@@ -528,7 +528,7 @@ def test_what_is_being_received_is_not_swept(
     def meanwhile(_count: int) -> None:
         other = Intake(directory)
         assert len(left_in(directory)) == 1
-        seen.extend((other.leftovers(), other.sweep()))
+        seen.extend((other.leftovers(), other.cleanup()))
 
     image = catalogue.add(disk, progress=meanwhile)
 
@@ -543,8 +543,8 @@ def test_what_somebody_has_open_is_not_swept(
     (left,) = _leave(directory, name)
 
     with left.open("rb"):
-        assert catalogue.sweep() == []
-    assert catalogue.sweep() == [left]
+        assert catalogue.cleanup() == []
+    assert catalogue.cleanup() == [left]
 
 
 # At the same time
@@ -664,7 +664,7 @@ def _check(catalogue: Intake, directory: Path) -> list[Image]:
         assert sha512(catalogue.local_file(image).read_bytes()).hexdigest() == image.digest
     left = {str(path.relative_to(directory)) for path in catalogue.leftovers()}
     assert left_in(directory) == files_of(*images) | left
-    catalogue.sweep()
+    catalogue.cleanup()
     assert left_in(directory) == files_of(*images)
     assert catalogue.all() == images
     return images
@@ -738,11 +738,11 @@ def test_an_add_that_is_ended_while_it_reads_can_be_repeated(
     with fifo.open("wb", buffering=0) as pipe, process.stdout as told:
         pipe.write(disk.read_bytes()[: 64 * KiB])
         told.readline()
-        assert catalogue.sweep() == []
+        assert catalogue.cleanup() == []
         assert _ended(process, number) != 0
 
     assert catalogue.all() == []
-    assert len(catalogue.sweep()) == (1 if number is signal.SIGKILL else 0)
+    assert len(catalogue.cleanup()) == (1 if number is signal.SIGKILL else 0)
     assert left_in(directory) == set()
     assert catalogue.add(disk, name="guest") == catalogue.get("guest")
 

@@ -62,19 +62,19 @@ def test_a_volume_has_a_name_that_stays_when_its_place_does_not(
 ) -> None:
     named = volumes.enter("template", file)
     assert named == FileSource(path=str(tmp_path / "bases/template"))
-    assert volumes.leads(named)
+    assert volumes.is_reachable(named)
     moved = Path(file.path).rename(tmp_path / "moved")
-    assert not volumes.leads(named)
+    assert not volumes.is_reachable(named)
     assert volumes.enter("template", FileSource(path=str(moved))) == named
-    assert (volumes.leads(named), Path(named.path).read_text()) == (True, "content")
-    volumes.leave("template")
+    assert (volumes.is_reachable(named), Path(named.path).read_text()) == (True, "content")
+    volumes.release("template")
     assert (list((tmp_path / "bases").iterdir()), moved.read_text()) == ([], "content")
-    volumes.leave("template")
+    volumes.release("template")
 
 
 def test_only_a_link_is_ever_removed(volumes: HostVolumes, tmp_path: Path) -> None:
     (tmp_path / "bases/template").write_text("downloaded")
-    volumes.leave("template")
+    volumes.release("template")
     assert (tmp_path / "bases/template").read_text() == "downloaded"
 
 

@@ -117,7 +117,7 @@ def test_files_of_killed_holders_are_swept_and_those_of_living_ones_stay(locks, 
         os.waitpid(process, 0)
     with locks.hold("server:2"):
         assert len(locks.abandoned()) == 3
-        locks.sweep()
+        locks.cleanup()
         assert locks.is_held("server:2")
         assert os.listdir(tmp_path / "locks") == ["server%3A2"]
     assert locks.abandoned() == []

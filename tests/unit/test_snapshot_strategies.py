@@ -269,24 +269,24 @@ def test_of_an_overlay_that_libvirt_lost_track_of_qemu_is_asked(overlaid, tmp_pa
     )
     if stays:
         with pytest.raises(StillNeeded):
-            overlaid(machine).clean_up(SERVER)
+            overlaid(machine).cleanup(SERVER)
     else:
-        overlaid(machine).clean_up(SERVER)
+        overlaid(machine).cleanup(SERVER)
 
 
 def test_an_overlay_of_which_qemu_cannot_be_asked_stays(overlaid):
     machine = Machine("running", on_overlay=False, opened=None)
     with pytest.raises(OverlayUnclear, match="it is not allowed"):
-        overlaid(machine).clean_up(SERVER)
+        overlaid(machine).cleanup(SERVER)
 
 
 def test_where_qemu_is_seen_at_work_it_is_not_asked(overlaid, tmp_path):
     machine = Machine("running", on_overlay=False, opened=None)
     with open(tmp_path / SERVER.disks[0].volume, "wb"):
-        overlaid(machine).clean_up(SERVER)
+        overlaid(machine).cleanup(SERVER)
         with open(tmp_path / OVERLAY, "wb"), pytest.raises(StillNeeded):
-            overlaid(machine).clean_up(SERVER)
+            overlaid(machine).cleanup(SERVER)
 
 
 def test_nobody_writes_to_the_overlay_of_a_server_that_is_off(overlaid):
-    overlaid(Machine("stopped", on_overlay=False, opened=None)).clean_up(SERVER)
+    overlaid(Machine("stopped", on_overlay=False, opened=None)).cleanup(SERVER)

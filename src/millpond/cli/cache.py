@@ -260,12 +260,12 @@ def _row(verdict: TemplateVerdict, images: Mapping[str, str]) -> tuple[str, ...]
         template.prepared,
         format_size(template.size),
         f"{cached.last_used:%Y-%m-%d %H:%M:%S}",
-        _fate(verdict),
+        _retention(verdict),
         template.volume,
     )
 
 
-def _fate(verdict: TemplateVerdict) -> str:
+def _retention(verdict: TemplateVerdict) -> str:
     if verdict.goes:
         return f"goes: {verdict.reason}"
     until = f", until {verdict.goes_at:%Y-%m-%d %H:%M:%S}" if verdict.goes_at else ""

@@ -194,7 +194,7 @@ class LibvirtStorage:
         """createXMLFrom reads holes and writes them out; where we can open the host's files, an
         empty volume is filled here instead, by reflink or by a copy that keeps holes."""
         if layer := template.linked_layer:
-            self._pour(disk, layer, "it does not know the template")
+            self._fill_here(disk, layer, "it does not know the template")
             LOG.info("made %s/%s from %s by copy", disk.pool, disk.volume, template.volume)
             return
         base = self._pools.base.get(template.volume)
@@ -217,10 +217,10 @@ class LibvirtStorage:
             pool.create_from(spec_of(disk), base)
             return "copy by libvirt"
         source = _file_layer(base, template.format)
-        self._pour(disk, source, "libvirt takes the template for something else")
+        self._fill_here(disk, source, "libvirt takes the template for something else")
         return "copy"
 
-    def _pour(self, disk: Disk, source: Layer, why_not_libvirt: str) -> None:
+    def _fill_here(self, disk: Disk, source: Layer, why_not_libvirt: str) -> None:
         """By qemu-img, which is told what everything is."""
         volume = self._pools.ensure(disk.pool).create(spec_of(disk))
         if not self._can_open(volume, os.W_OK):

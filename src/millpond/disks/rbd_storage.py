@@ -58,7 +58,7 @@ class RbdStorage(LibvirtStorage):
         already is no error."""
         pool = self._pools.for_disk(Backend.RBD)
         with self._locks.hold(f"rbd-template:{name}"):
-            self._sweep(pool, name)
+            self._cleanup(pool, name)
             if aside := self._take_aside(pool, name):
                 _remove(pool, aside)
                 LOG.info("removed template %s from pool %s", name, pool.name)
@@ -67,7 +67,7 @@ class RbdStorage(LibvirtStorage):
         """A template that nothing was cloned from, under a name of this host's own, so that one
         whose removal is interrupted is never met under the template's; None if it stays."""
         aside = self._own_name(name)
-        with rbd.exclusively(_access(pool), name) as lease:
+        with rbd.holding_lock(_access(pool), name) as lease:
             complete = _image(pool, name, COMPLETE)
             if not rbd.has_snapshot(complete):
                 return None
@@ -112,7 +112,7 @@ class RbdStorage(LibvirtStorage):
         if linked is None or linked.snapshot:
             return
         mark = replace(linked, snapshot=COMPLETE)
-        with rbd.exclusively(mark.access, mark.image):
+        with rbd.holding_lock(mark.access, mark.image):
             if rbd.has_snapshot(mark) and not rbd.children(mark) and rbd.unprotect_snapshot(mark):
                 rbd.remove_snapshot(mark)
 
@@ -135,7 +135,7 @@ class RbdStorage(LibvirtStorage):
         if linked.snapshot:
             return linked
         mark = replace(linked, snapshot=COMPLETE)
-        _mark(mark)
+        _mark_complete(mark)
         return mark
 
     def _clone(self, disk: Disk, origin: RbdSource, template: Template) -> None:
@@ -156,7 +156,9 @@ class RbdStorage(LibvirtStorage):
         if not is_complete(_access(pool), template.volume):
             complete = _image(pool, template.volume, COMPLETE)
             if rbd.has_snapshot(complete):
-                _mark(complete)  # an older version was interrupted when it had unprotected it
+                _mark_complete(
+                    complete
+                )  # an older version was interrupted when it had unprotected it
             else:
                 self._upload(pool, template)
         if found := pool.find(template.volume):
@@ -167,17 +169,17 @@ class RbdStorage(LibvirtStorage):
     def _upload(self, pool: Pool, template: Template) -> None:
         """Under a name of this host's own, so that nobody else touches it; it gets the template's
         name when it is complete, unless another host was quicker."""
-        self._sweep(pool, template.volume)
+        self._cleanup(pool, template.volume)
         part = self._own_name(template.volume)
         try:
             with self._source(template) as source:
                 self._import(pool, part, source, template.virtual_size)
-            with rbd.exclusively(_access(pool), template.volume) as lease:
+            with rbd.holding_lock(_access(pool), template.volume) as lease:
                 renamed = rbd.rename(_image(pool, part), template.volume, lease)
             if not renamed:
                 self._refuse_another(pool, template.volume, part)
         except BaseException:
-            self._sweep(pool, template.volume)
+            self._cleanup(pool, template.volume)
             raise
         if renamed:
             LOG.info("brought template %s into pool %s", template.volume, pool.name)
@@ -193,9 +195,9 @@ class RbdStorage(LibvirtStorage):
         is_as_long = rbd.size(found) == rbd.size(ours)
         if not is_as_long or not qemu_img.is_same(_raw(found), _raw(ours)):
             raise VolumeExists(pool.name, name)
-        _mark(_image(pool, name, COMPLETE))
+        _mark_complete(_image(pool, name, COMPLETE))
 
-    def _sweep(self, pool: Pool, template: str) -> None:
+    def _cleanup(self, pool: Pool, template: str) -> None:
         """What attempts of ours left that failed or died: we hold the lock. Ceph refuses to remove
         what a process that died had open, for half a minute; the next attempt will."""
         ours = re.compile(re.escape(f"{template}.{self._owner()}.") + "[0-9a-f]{8}")
@@ -243,11 +245,11 @@ def _access(pool: Pool) -> CephAccess:
     return pool.ceph
 
 
-def _mark(complete: RbdSource) -> None:
+def _mark_complete(complete: RbdSource) -> None:
     """Say of an image that all of its bytes are there; one that has the mark is no error."""
     if rbd.has_snapshot(complete, protected=True):
         return
-    with rbd.exclusively(complete.access, complete.image):
+    with rbd.holding_lock(complete.access, complete.image):
         if not rbd.has_snapshot(complete):
             rbd.create_snapshot(complete)
         if not rbd.has_snapshot(complete, protected=True):

@@ -54,7 +54,7 @@ COMMON: tuple[Check[Host], ...] = (
     Check(name="state", looks=(records.state_directory,)),
     Check(
         name="records",
-        looks=(records.damaged, records.homeless, records.half_written),
+        looks=(records.damaged, records.without_host, records.half_written),
         lack="a record cannot be read",
     ),
     Check(name="images", looks=(images.contents, images.uploads, images.leftovers)),
@@ -76,7 +76,7 @@ OF_A_HOST: tuple[Check[Host], ...] = (
     Check(name="pools", looks=(pools.look,), needs=("versions",), lack="a pool cannot be used"),
     Check(
         name="permissions",
-        looks=(permissions.ways, permissions.bases),
+        looks=(permissions.search_permissions, permissions.bases),
         needs=("versions",),
         skips=_explain_remote,
     ),

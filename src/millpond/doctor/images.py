@@ -17,7 +17,7 @@ from millpond.model.sizes import format_size
 def contents(host: Host) -> Iterator[Finding]:
     images, unreadable = host.shared.catalogue.readable()
     for each in unreadable:
-        yield problem(str(each), _cure(each))
+        yield problem(str(each), _advice(each))
     gone = [image for image in images if not _has_content(host.shared.catalogue, image)]
     for image in gone:
         yield problem(
@@ -28,7 +28,7 @@ def contents(host: Host) -> Iterator[Finding]:
         yield ok(f"{counted(len(images), 'image')} on record, none without its content")
 
 
-def _cure(found: UnreadableRecord) -> str:
+def _advice(found: UnreadableRecord) -> str:
     if isinstance(found, NewerRecord):
         return found.advice
     return f"rm {found.path}, and add the image again; until then no image can be removed"
@@ -42,7 +42,7 @@ def leftovers(host: Host) -> Iterator[Finding]:
             f"interrupted operations on images left {counted(len(left), 'file')} of "
             f"{format_size(size)}",
             f"'{Tool.REPAIR}' removes them; no image needs them",
-            partial(_sweep, host.shared.catalogue),
+            partial(_cleanup, host.shared.catalogue),
         )
     else:
         yield ok("no operation on an image was interrupted")
@@ -74,5 +74,5 @@ def _has_content(catalogue: Catalogue, image: Image) -> bool:
     return True
 
 
-def _sweep(catalogue: Catalogue) -> str:
-    return f"{counted(len(catalogue.sweep()), 'file')} removed"
+def _cleanup(catalogue: Catalogue) -> str:
+    return f"{counted(len(catalogue.cleanup()), 'file')} removed"

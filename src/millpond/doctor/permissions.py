@@ -16,7 +16,7 @@ _WALK = 1
 _READ_ONLY = 0o444
 
 
-def ways(host: Host) -> Iterator[Finding]:
+def search_permissions(host: Host) -> Iterator[Finding]:
     """Every directory on the way to each pool, and behind a link on the real way, too."""
     user = qemu_user(host.libvirtd)
     pools = [Path(pool.path) for pool in host.pool_plan.directories()]

@@ -32,13 +32,13 @@ def state_directory(host: Host) -> Iterator[Finding]:
 def damaged(host: Host) -> Iterator[Finding]:
     servers, found = host.shared.records.readable()
     for each in found:
-        yield problem(str(each), _cure(each))
+        yield problem(str(each), _advice(each))
     yield from _of_another_machine(host)
     if not found:
         yield ok(f"{counted(len(servers), 'server')} on record")
 
 
-def _cure(found: UnreadableRecord) -> str:
+def _advice(found: UnreadableRecord) -> str:
     if isinstance(found, NewerRecord):
         return found.advice
     return (
@@ -47,7 +47,7 @@ def _cure(found: UnreadableRecord) -> str:
     )
 
 
-def homeless(host: Host) -> Iterator[Finding]:
+def without_host(host: Host) -> Iterator[Finding]:
     """Servers on hosts that the configuration does not name."""
     hosts = host.shared.settings.hosts
     servers, _ = host.shared.records.readable()
@@ -79,12 +79,12 @@ def abandoned_locks(directories: Sequence[Path]) -> Iterator[Finding]:
     locks = [Locks(each) for each in directories]
     if left := sum(len(each.abandoned()) for each in locks):
         what = f"killed processes left {counted(left, 'file')} of locks that nobody holds"
-        yield Finding(level=Level.OK, what=what, repair=partial(_sweep, locks))
+        yield Finding(level=Level.OK, what=what, repair=partial(_cleanup, locks))
 
 
-def _sweep(locks: Sequence[Locks]) -> str:
+def _cleanup(locks: Sequence[Locks]) -> str:
     for each in locks:
-        each.sweep()
+        each.cleanup()
     return "they were removed"
 
 

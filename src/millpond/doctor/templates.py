@@ -67,7 +67,7 @@ def links(host: Host) -> Iterator[Finding]:
 
 
 def _link_again(host: Host) -> str:
-    host.handlers.clean_up()
+    host.handlers.cleanup()
     return "what could be linked again was, and what nothing uses was dropped"
 
 
@@ -103,7 +103,7 @@ def _prepare(host: Host, base: TemplateRef, server: Server) -> str:
 
 
 def _clear(host: Host) -> str:
-    host.handlers.clean_up()
+    host.handlers.cleanup()
     store = open_store(host)
     left = store.unfinished() if store else []
     if left:

@@ -47,7 +47,7 @@ class TemplateHandlers:
         kind = find_handler(HANDLERS, LINKING)
         return self.chosen if isinstance(self.chosen, kind) else kind(self._context)
 
-    def clean_up(self) -> None:
+    def cleanup(self) -> None:
         """Finish or undo what was interrupted, and look after what is linked."""
         self.chosen.init()
         is_linked = any(each.link for each in self._context.store.all())

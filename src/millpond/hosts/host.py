@@ -263,7 +263,7 @@ class Host:
             find_uses=self.template_uses.all,
             find_promised=self.template_uses.promised,
             remove=self.handlers.remove,
-            cleanup=self.handlers.clean_up,
+            cleanup=self.handlers.cleanup,
         )
 
     @property

@@ -123,10 +123,10 @@ class Catalogue:
             dead = [part for part in self._parts() if not self._locks.is_held(lock_of(part))]
             return sorted([*dead, *self._unnamed()])
 
-    def sweep(self) -> list[Path]:
+    def cleanup(self) -> list[Path]:
         """Remove the leftovers that nobody has open, and say which (B31)."""
         with self._writing(), self._locks.hold(LOCK):
-            swept = [part for part in self._parts() if self._sweep_part(part)]
+            swept = [part for part in self._parts() if self._cleanup_part(part)]
             for path in self._unnamed():
                 if not files.is_open(path):
                     files.remove(path)
@@ -181,7 +181,7 @@ class Catalogue:
         records = [path for path in files.entries(self._records) if _HALF.fullmatch(path.name)]
         return [*records, *(path for path in blobs if path.name not in needed)]
 
-    def _sweep_part(self, part: Path) -> bool:
+    def _cleanup_part(self, part: Path) -> bool:
         try:
             with self._locks.hold_now(lock_of(part), part.name):
                 if files.is_open(part):

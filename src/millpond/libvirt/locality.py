@@ -52,7 +52,7 @@ def can_open(pool: Pool, volume: Volume, how: int) -> bool:
 
 
 def probe(pool: Pool) -> bool:
-    _sweep(pool)
+    _cleanup(pool)
     try:
         while (found := _look(pool)) is None:
             LOG.debug("somebody swept the marker in pool %s: once more", pool.name)
@@ -99,7 +99,7 @@ def _has_length(path: Path, length: int) -> bool:
         return False
 
 
-def _sweep(pool: Pool) -> None:
+def _cleanup(pool: Pool) -> None:
     """What processes left that were killed while they looked."""
     for name in pool.names():
         found = _MARKER.fullmatch(name)

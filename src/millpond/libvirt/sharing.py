@@ -38,7 +38,7 @@ def is_sharing_probe(volume: str) -> bool:
 
 
 def _who_see(pool: Pool, others: Mapping[str, Pool], prefix: str) -> list[str]:
-    _sweep(pool, prefix)
+    _cleanup(pool, prefix)
     name = f"{prefix}{uuid.uuid4()}"
     pool.create(VolumeSpec(name=name, format=DiskFormat.RAW, capacity=MiB))
     try:
@@ -57,7 +57,7 @@ def _sees(host: str, pool: Pool, name: str) -> bool:
         return False
 
 
-def _sweep(pool: Pool, prefix: str) -> None:
+def _cleanup(pool: Pool, prefix: str) -> None:
     for volume in pool.volumes():
         if volume.name.startswith(prefix):
             with suppress(VolumeNotFound):

@@ -41,10 +41,10 @@ def growing(host: Host, details: GrowDetails) -> Verb[Server]:
     stays = None if details.method.only_forward else partial(_refuse_grown, host, details)
     taken = (
         Step("claim", as_step(partial(_claim, host, details)), partial(_unclaim, host)),
-        Step("copy", as_step(partial(_copy, host, details)), partial(_forget, host, details)),
+        Step("copy", as_step(partial(_copy, host, details)), partial(_abandon, host, details)),
         Step("extend", partial(_extend, host, details), stays),
         Step("tell", partial(_tell, host, details), stays),
-        Step("record", partial(_mark, host)),
+        Step("record", partial(_write_metadata, host)),
     )
     return Verb("grow", taken, finished=without_operation, undone=without_operation, resumes=True)
 
@@ -100,7 +100,7 @@ def _copy(host: Host, details: GrowDetails, server: Server) -> None:
     _grow_strategy(host, details, server).begin(details.size)
 
 
-def _forget(host: Host, details: GrowDetails, server: Server) -> None:
+def _abandon(host: Host, details: GrowDetails, server: Server) -> None:
     _grow_strategy(host, details, server).abandon()
 
 
@@ -141,7 +141,7 @@ def _with_size(server: Server, disk: Disk, size: int) -> Server:
     return replace(server, disks=tuple(disks))
 
 
-def _mark(host: Host, server: Server) -> Server:
+def _write_metadata(host: Host, server: Server) -> Server:
     """The copy of the record in the domain follows."""
     if host.domains.state(server.id):
         steps.write_metadata(host, without_operation(server))

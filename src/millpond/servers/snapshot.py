@@ -61,11 +61,11 @@ def snapshotting(
     for as long as it is copied and no longer, and what is undone leaves no image."""
     strategy = strategy_for(host, details)
     taken = (
-        Step("overlay", as_step(strategy.prepare), strategy.clean_up),
+        Step("overlay", as_step(strategy.prepare), strategy.cleanup),
         Step("freeze", as_step(strategy.begin), strategy.restore),
         Step("extract", as_step(extract), partial(_tidy, host)),
         Step("thaw", as_step(strategy.end)),
-        Step("tidy", as_step(strategy.clean_up)),
+        Step("tidy", as_step(strategy.cleanup)),
     )
     return Verb("snapshot", taken, finished=without_operation, undone=without_operation)
 

@@ -61,7 +61,7 @@ class SnapshotStrategy(Protocol):
         """The same after a failure, or in place of a process that died."""
         ...
 
-    def clean_up(self, server: Server) -> None: ...
+    def cleanup(self, server: Server) -> None: ...
 
 
 def plan_snapshot(host: Host, server: Server) -> SnapshotDetails | None:
@@ -102,7 +102,7 @@ class NotRunning:
     def prepare(self, server: Server) -> None:
         """It needs nothing."""
 
-    begin = end = restore = clean_up = prepare
+    begin = end = restore = cleanup = prepare
 
 
 class NativeSnapshot:
@@ -124,7 +124,7 @@ class NativeSnapshot:
 
     restore = end
 
-    def clean_up(self, server: Server) -> None:
+    def cleanup(self, server: Server) -> None:
         """It leaves nothing."""
 
     def _native_snapshots(self, disk: Disk) -> SupportsSnapshots:
@@ -177,7 +177,7 @@ class Overlay:
             if self._details.state == "running" and not self._details.merging:
                 self._host.domains.resume(server.id)
 
-    def clean_up(self, server: Server) -> None:
+    def cleanup(self, server: Server) -> None:
         """Removed only when no domain can come back to it: as long as it is named, it holds what
         the guest wrote."""
         for defined in (False, True):

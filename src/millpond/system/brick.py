@@ -49,7 +49,7 @@ class Brick:
         path = Path(found["path"])
         if not path.exists():
             raise VolumeNotConnected(f"{path}, which it should be, is not there")
-        return _lasting(path) if _kind(connection) == "iscsi" else path
+        return _find_stable_name(path) if _kind(connection) == "iscsi" else path
 
     def disconnect(self, connection: Mapping[str, Any], name: str) -> None:
         """One that is not connected is no error. Shares stay mounted."""
@@ -90,7 +90,7 @@ def _missing_tool(connection: Mapping[str, Any]) -> str:
     return "" if found else tool
 
 
-def _lasting(path: Path) -> Path:
+def _find_stable_name(path: Path) -> Path:
     """By-path names say where a device lies. Those by id say what it says of itself, which
     another one may say, too."""
     run(["udevadm", "settle", "--timeout=30"])
@@ -107,15 +107,15 @@ def _explaining(connection: Mapping[str, Any]) -> Iterator[None]:
         yield
     except ProcessExecutionError as error:
         reason = error.stderr or error.description or f"exit status {error.exit_code}"
-        raise VolumeNotConnected(_discreet(reason, connection)) from None
+        raise VolumeNotConnected(_redact(reason, connection)) from None
     except VolumeDeviceNotFound:
         reason = "gives us no device; the kernel's log and iscsid's may say more"
         raise VolumeNotConnected(f"{connection.get('target_portal')} {reason}") from None
     except (BrickException, OSError, KeyError, ValueError) as error:
-        raise VolumeNotConnected(_discreet(str(error), connection)) from None
+        raise VolumeNotConnected(_redact(str(error), connection)) from None
 
 
-def _discreet(reason: str, connection: Mapping[str, Any]) -> str:
+def _redact(reason: str, connection: Mapping[str, Any]) -> str:
     """In one line, without the password, which may be among the words that were tried."""
     password = str(connection.get("auth_password") or "")
     told = reason.replace(password, "***") if password else reason

@@ -60,7 +60,7 @@ class Locks:
         names = [unquote(path.name) for path in files.entries(self._directory)]
         return [name for name in names if not self.is_held(name)]
 
-    def sweep(self) -> None:
+    def cleanup(self) -> None:
         """Remove the files of those; one that is taken now is removed by its holder."""
         for name in self.abandoned():
             with suppress(Busy), self.hold_now(name, name):

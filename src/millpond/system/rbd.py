@@ -130,7 +130,7 @@ def rename(image: RbdSource, new: str, lease: Lease) -> bool:
 
 
 @contextmanager
-def exclusively(access: CephAccess, name: str, seconds: int = _LEASE) -> Iterator[Lease]:
+def holding_lock(access: CephAccess, name: str, seconds: int = _LEASE) -> Iterator[Lease]:
     """Of all hosts only we are in such a block of this name. Ceph lets go of the lock when its
     holder has been gone for a while."""
     thing, cookie = f"millpond.{name}", secrets.token_hex(8)

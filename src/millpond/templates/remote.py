@@ -184,7 +184,7 @@ _PATIENCE = 5.0
 def claim(records: Pool, owner: str, host: str, patience: float = _PATIENCE) -> None:
     """Raises CacheOwnedByAnother."""
     ours = f"{owner}.{host}{_ENDING}"
-    marks = _marks(records) or _claim_first(records, ours, patience)
+    marks = _owner_files(records) or _claim_first(records, ours, patience)
     if others := [each for each in marks if each != ours]:
         raise CacheOwnedByAnother(records.name, others[0], others[0].removesuffix(_ENDING))
 
@@ -195,7 +195,7 @@ def _claim_first(records: Pool, ours: str, patience: float) -> list[str]:
     with suppress(VolumeExists):
         records.create(VolumeSpec(name=ours, format=DiskFormat.RAW, capacity=0))
     end = time.monotonic() + patience
-    while (marks := _marks(records)) != [ours]:
+    while (marks := _owner_files(records)) != [ours]:
         if marks[0] != ours or time.monotonic() > end:
             with suppress(VolumeNotFound):
                 records.delete(ours)
@@ -204,7 +204,7 @@ def _claim_first(records: Pool, ours: str, patience: float) -> list[str]:
     return marks
 
 
-def _marks(records: Pool) -> list[str]:
+def _owner_files(records: Pool) -> list[str]:
     """What another host put there is seen after a refresh."""
     records.refresh()
     return sorted(name for name in records.names() if name.endswith(_ENDING))

@@ -74,7 +74,7 @@ class Scrub:
         if template.digest is None:
             self._store.put(replace(template, digest=found))
             return Scrubbed(template=template, outcome=Outcome.RECORDED)
-        users, kept = self._users(name), self._store.keep_aside(name)
+        users, kept = self._users(name), self._store.quarantine(name)
         LOG.warning("template %s is not what it was, which is kept in %s", name, kept)
         detail = f"what it was is in {kept}"
         if users:

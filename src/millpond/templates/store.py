@@ -214,7 +214,7 @@ class TemplateStore(Sidecar, ABC):
     def remove(self, name: str) -> None:
         """Remove the bytes. What is gone already is no error."""
 
-    def keep_aside(self, name: str) -> Path:
+    def quarantine(self, name: str) -> Path:
         """What a template is now, for people to look at when it was removed or replaced."""
         quarantine = self.sidecar / "quarantine"
         make_directory(quarantine)

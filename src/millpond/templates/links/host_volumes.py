@@ -49,14 +49,14 @@ class HostVolumes:
             files.sync_directory(name.parent)
         return replace(found, path=str(name))
 
-    def leads(self, link: FileSource) -> bool:
+    def is_reachable(self, link: FileSource) -> bool:
         """Whether QEMU's user would find it there."""
         path, reader = Path(link.path), self._access.reader()
         if not link.device:
             return path.is_file()
         return path.is_block_device() and (not reader or acl.lets_read(path, reader))
 
-    def leave(self, template: str) -> None:
+    def release(self, template: str) -> None:
         """What is this template's alone: its name, and the mount of its share."""
         self._remove_name(template)
         for mount in (self._mounts / template).glob("*"):

@@ -78,23 +78,25 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         for template in list(self._store.all()):
             if template.link:
                 with self._store.lock(template.volume):
-                    self._revive(template.volume)
+                    self._relink(template.volume)
 
     def fetch_image(self, image: Image, format: DiskFormat, progress: Progress = noop) -> Template:
         return self.reach(super().fetch_image(image, format, progress))
 
     def reach(self, template: Template) -> Template:
-        if not template.link or self._targets.at(template.link.location).leads(template.link):
+        if not template.link or self._targets.at(template.link.location).is_reachable(
+            template.link
+        ):
             return template
         with self._store.lock(template.volume):
-            self._revive(template.volume, insist=True)
+            self._relink(template.volume, insist=True)
         return self._store.find(template.volume) or template
 
     def is_dangling(self, template: Template) -> bool:
         if template.link is None:
             return False
         target = self._targets.at(template.link.location)
-        return not (target.has(template.link) and target.leads(template.link))
+        return not (target.has(template.link) and target.is_reachable(template.link))
 
     @classmethod
     def preview_link(
@@ -218,7 +220,7 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
     def _record(self, wanted: Linking) -> None:
         self._store.put(wanted.make_record(self._store.pool.name))
 
-    def _revive(self, name: str, *, insist: bool = False) -> None:
+    def _relink(self, name: str, *, insist: bool = False) -> None:
         """One whose target does not answer now stays as it is."""
         template = self._store.find(name)
         if template is None or template.link is None:
@@ -235,7 +237,7 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
 
     def _link_again(self, template: Template, link: Link) -> None:
         name, target = template.volume, self._targets.at(link.location)
-        if target.has(link) and target.leads(link):
+        if target.has(link) and target.is_reachable(link):
             return
         if target.has(link):
             again = target.connect(name, link)

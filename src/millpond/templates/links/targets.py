@@ -57,7 +57,7 @@ class LinkTarget(Protocol):
         """Whether it is there still, and ours to read."""
         ...
 
-    def leads(self, link: Link) -> bool:
+    def is_reachable(self, link: Link) -> bool:
         """Whether this host reaches it. Cinder is not asked; a Ceph cluster that does not answer
         is an error now, and QEMU would wait for minutes."""
         ...
@@ -131,7 +131,7 @@ class _RbdTarget:
     def has(self, link: Link) -> bool:
         return bool(self.access.ceph) and rbd.has_snapshot(self._source())
 
-    def leads(self, link: Link) -> bool:
+    def is_reachable(self, link: Link) -> bool:
         return bool(self.access.ceph) and rbd.exists(self._source())
 
     def _source(self) -> RbdSource:
@@ -186,7 +186,7 @@ class _VolumeTarget:
         ours = self._ours(template)
         alone = self._held_here() <= ours
         if not but:
-            self.volumes.leave(template)
+            self.volumes.release(template)
         for each in sorted({*ours, noted} - {but, ""}):
             if alone and not but:
                 self._disconnect(template, each)
@@ -195,10 +195,10 @@ class _VolumeTarget:
     def has(self, link: Link) -> bool:
         return link.attachment in {each.id for each in self._held()}
 
-    def leads(self, link: Link) -> bool:
+    def is_reachable(self, link: Link) -> bool:
         if link.rbd:
             return rbd.exists(link.rbd)
-        return link.file is None or self.volumes.leads(link.file)
+        return link.file is None or self.volumes.is_reachable(link.file)
 
     def _glances_project(self) -> str:
         return self.access.image_volume_project or self.cinder.own_project()
