@@ -7,7 +7,7 @@ import pytest
 from millpond.records.journal import StepMoment
 from tests.ceph.conftest import rbd_options
 from tests.support.guest_ticks import wait_for_ticks
-from tests.support.killer import killed
+from tests.support.killer import kill_at
 from tests.support.verbs import steps_of
 
 MOMENTS = [(step, moment) for step in steps_of("snapshot") for moment in StepMoment]
@@ -29,7 +29,7 @@ def test_killed_in_a_snapshot(millpond, ceph, rbd_pool, micro_guest, step, momen
     words = ("--image", "guest", "--memory", "32M", "--network", "none")
     made = millpond.json("server", "create", "web", *words)
     millpond.wait_for_console(made["id"], "TICK 0001")
-    killed(millpond, "snapshot", step, moment, "snapshot", "web", "snap")
+    kill_at(millpond, "snapshot", step, moment, "snapshot", "web", "snap")
     (listed,) = millpond.json("server", "list")
     assert listed["state"] == f"interrupted (snapshot: {step})"
     millpond.ok("doctor", "--mend")

@@ -13,7 +13,7 @@ from millpond.records.journal import StepMoment
 from tests.lvm import iscsi
 from tests.lvm.volume_group import EXTENT
 from tests.support.glance_pages import ID
-from tests.support.killer import killed
+from tests.support.killer import kill_at
 from tests.support.linked import linked_host
 
 pytestmark = pytest.mark.timeout(600)
@@ -121,7 +121,7 @@ def test_what_somebody_else_on_this_host_uses_stays_connected(host, exported):
 
 @pytest.mark.full
 def test_killed_before_it_has_a_record_the_device_goes(host):
-    killed(host.millpond, "link", "enter", StepMoment.END, "create", "a", ID)
+    kill_at(host.millpond, "link", "enter", StepMoment.END, "create", "a", ID)
     assert len(iscsi.sessions()) == 1
     host.millpond.run("doctor", "--mend")
     host.millpond.ok("cache", "prune", "--all-unused")

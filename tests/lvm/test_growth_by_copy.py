@@ -12,7 +12,7 @@ from millpond.servers.create import ServerRequest
 from millpond.servers.grow import grow as grow_disk
 from tests.lvm.test_servers import SECONDS
 from tests.lvm.volume_group import EXTENT
-from tests.real.test_kill import killed, listed, moments
+from tests.real.test_kill import kill_at, listed, moments
 from tests.support.millpond import without_files
 from tests.support.unwritable import unwritable
 
@@ -80,7 +80,7 @@ def test_a_disk_grows_by_copy_while_its_server_is_off(made, volume_group):
 def test_killed_while_a_disk_grows_by_copy(made, volume_group, step, moment, files):
     """Who mends it goes on as it was begun, also where the devices can be opened."""
     before = content(made, volume_group)
-    killed(made, "grow", step, moment, "grow", "web", 8 * MiB, "without-files")
+    kill_at(made, "grow", step, moment, "grow", "web", 8 * MiB, "without-files")
     assert listed(made) == {"web": f"interrupted (grow: {step})"}
     host = made.host()
     recover.recover(host if files else without_files(host), host.shared.server("web"))
@@ -92,7 +92,7 @@ def test_killed_while_a_disk_grows_by_copy(made, volume_group, step, moment, fil
 def test_the_disk_is_gone_and_only_its_copy_is_there(made, volume_group, connection):
     """The worst moment: libvirt has deleted the one and not begun the other."""
     before = content(made, volume_group)
-    killed(made, "grow", "extend", StepMoment.BEGIN, "grow", "web", 8 * MiB, "without-files")
+    kill_at(made, "grow", "extend", StepMoment.BEGIN, "grow", "web", 8 * MiB, "without-files")
     pool = connection.storagePoolLookupByName("nova-disks-pool-lvm")
     volume = made.server("web").disks[0].volume
     pool.storageVolLookupByName(volume).delete()
@@ -109,7 +109,7 @@ def test_the_disk_is_gone_and_only_its_copy_is_there(made, volume_group, connect
 
 
 def test_killed_while_a_disk_grows_and_deleted_without_mending(made, volume_group):
-    killed(made, "grow", "extend", StepMoment.BEGIN, "grow", "web", 8 * MiB, "without-files")
+    kill_at(made, "grow", "extend", StepMoment.BEGIN, "grow", "web", 8 * MiB, "without-files")
     host = made.host()
     delete.delete(host, host.shared.server("web"))
     assert volume_group.volumes() == {}

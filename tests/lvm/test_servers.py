@@ -8,7 +8,7 @@ from millpond.model.sizes import MiB
 from millpond.records.journal import StepMoment
 from tests.lvm.volume_group import EXTENT
 from tests.support.guest_ticks import chains, last_tick, tick_on_disk
-from tests.support.killer import killed
+from tests.support.killer import kill_at
 from tests.support.millpond import converted
 from tests.support.snapshots import at, take
 from tests.support.two_faced import two_faced
@@ -141,7 +141,7 @@ def test_what_a_guest_wrote_before_its_interrupted_growth_was_resumed_is_kept(
     """Somebody may start the domain without us, and it shows the larger disk."""
     made = create(mapped, "a", "raw", "--no-start")
     volume = f"{made['id']}_disk"
-    killed(mapped, "grow", "extend", StepMoment.END, "grow", "a", 4 * EXTENT)
+    kill_at(mapped, "grow", "extend", StepMoment.END, "grow", "a", 4 * EXTENT)
     assert volume_group.volumes() == {volume: 4 * EXTENT}
     with open(volume_group.path(volume), "r+b") as device:
         device.seek(2 * EXTENT)

@@ -20,7 +20,7 @@ from millpond.templates.cache_manager import ImageCacheManager, UsageLeases
 from millpond.templates.publication import Publication
 from millpond.templates.scrub import Outcome
 from tests.support.audit import started_processes
-from tests.support.killer import killed
+from tests.support.killer import kill_at
 from tests.support.loopfs import fill
 from tests.support.many_servers import populate
 from tests.support.millpond import converted
@@ -277,7 +277,7 @@ REMOVAL = Publication(None, None, None).removal()
     ],
 )
 def test_killed_while_it_removes(millpond, image, template, step, moment):
-    killed(millpond, "remove", step, moment, "prune")
+    kill_at(millpond, "remove", step, moment, "prune")
     create(millpond, "web")
     assert bases(millpond) == [template.volume]
     millpond.ok("server", "delete", "web")

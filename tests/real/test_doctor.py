@@ -24,7 +24,7 @@ from millpond.servers import create
 from millpond.servers.create import ServerRequest
 from millpond.system.libvirtd import Libvirtd
 from tests.support.guests import build_micro_guest
-from tests.support.killer import killed
+from tests.support.killer import kill_at
 from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.millpond import COMMAND, Millpond, converted
 from tests.support.waiting import wait_for
@@ -413,7 +413,7 @@ def test_a_base_that_became_qemus_is_roots_again(millpond, server):
 def test_an_interrupted_server_is_undone_and_one_that_is_worked_on_is_not_touched(
     millpond, server, connection
 ):
-    killed(millpond, "create", "domain", "end", "create", "half", "micro")
+    kill_at(millpond, "create", "domain", "end", "create", "half", "micro")
     found = only_worry(millpond)
     assert (found.check, found.level) == ("operations", Level.PROBLEM)
     assert "'half' was left in the middle of 'create'" in found.what
@@ -448,7 +448,7 @@ def test_what_killed_processes_left_of_records_notes_and_locks_is_removed(millpo
 
 def test_an_interrupted_preparation_of_a_template(millpond, server, micro_guest, workdir):
     millpond.ok("image", "add", converted(micro_guest, "vmdk", workdir), "--name", "vmdk")
-    killed(millpond, "prepare", "publish", "end", "create", "half", "vmdk")
+    kill_at(millpond, "prepare", "publish", "end", "create", "half", "vmdk")
     before = worries(millpond)
     assert [each[:2] for each in before] == [("operations", "problem"), ("templates", "warning")]
     assert len(list(millpond.bases.iterdir())) == 2

@@ -17,7 +17,7 @@ from millpond.templates.cache_manager import ImageCacheManager, UsageLeases, Use
 from millpond.templates.store import LocalTemplates
 from millpond.templates.verdicts import Rules
 from tests.support.image_files import MiB, raw_file
-from tests.support.preparing import DirectoryPool, handler, killed_at
+from tests.support.preparing import DirectoryPool, handler, kill_at
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def fill(place: Path) -> Path:
 def test_a_template_that_was_finished_is_not_disowned(
     place, store, image, tmp_path, verb, step, moment
 ):
-    killed_at(verb, step, moment, store, image, tmp_path)
+    kill_at(verb, step, moment, store, image, tmp_path)
     name = template_name(image.id, DiskFormat.RAW)
     ballast = fill(place)
     handler(store, tmp_path).init()  # as nova-compute does when it starts
@@ -75,7 +75,7 @@ def test_a_template_that_was_finished_is_not_disowned(
 
 
 def test_a_removal_that_was_begun_is_finished(place, store, image, tmp_path):
-    killed_at("remove", "file", StepMoment.BEGIN, store, image, tmp_path)
+    kill_at("remove", "file", StepMoment.BEGIN, store, image, tmp_path)
     fill(place)
     handler(store, tmp_path).init()
     assert (os.listdir(store.cache), store.unfinished()) == ([], [])

@@ -16,7 +16,7 @@ from millpond.records.journal import StepMoment
 from tests.support.cinder_pages import VOLUME
 from tests.support.glance_pages import ID
 from tests.support.image_files import MiB
-from tests.support.killer import killed
+from tests.support.killer import kill_at
 from tests.support.linked import linked_host
 from tests.support.millpond import COMMAND, converted
 
@@ -285,7 +285,7 @@ def moments(*steps, usual):
     ("step", "moment"), moments("attach", "inspect", "enter", "record", usual="enter")
 )
 def test_killed_while_it_links_it_holds_nothing_for_long(host, device, step, moment):
-    killed(host.millpond, "link", step, moment, "create", "a", ID)
+    kill_at(host.millpond, "link", step, moment, "create", "a", ID)
     host.create("b", "--no-start")
     assert len(host.cinder.attachments) == 1
     host.millpond.ok("server", "delete", "b")
@@ -297,7 +297,7 @@ def test_killed_while_it_links_it_holds_nothing_for_long(host, device, step, mom
 @pytest.mark.parametrize(("step", "moment"), moments("record", "detach", usual="record"))
 def test_killed_while_it_lets_go_the_next_one_does(host, device, step, moment):
     host.millpond.ok("cache", "fetch", ID)
-    killed(host.millpond, "unlink", step, moment, "prune")
+    kill_at(host.millpond, "unlink", step, moment, "prune")
     host.millpond.ok("cache", "prune", "--all-unused")
     assert (host.templates(), host.left(), host.cinder.attachments) == ([], [], {})
     host.millpond.ok("cache", "fetch", ID)

@@ -4,7 +4,7 @@ import pytest
 
 from millpond.records.journal import StepMoment
 from tests.real.test_kill import moments
-from tests.support.killer import killed
+from tests.support.killer import kill_at
 
 OURS = ("claim", "release")
 """The steps that only several hosts have; at the others nothing differs from a single one."""
@@ -40,7 +40,7 @@ def web(multi_host, micro_guest):
 def test_what_servers_take_is_right_after_mending(
     web, verb: str, step: str, moment: StepMoment
 ) -> None:
-    killed(web, verb, step, moment, *VERBS[verb])
+    kill_at(web, verb, step, moment, *VERBS[verb])
     web.run("doctor", "--mend")
     assert web.ok("doctor", "--placement").endswith("no problem\n")
     servers = {each.id for each in web.deployment().records.all()}

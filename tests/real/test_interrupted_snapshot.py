@@ -8,7 +8,7 @@ from millpond.errors import StateNotWritable
 from millpond.records.journal import StepMoment
 from millpond.servers import delete
 from tests.support.guest_ticks import chains, disks, last_tick, tick_on_disk, wait_for_ticks
-from tests.support.killer import killed
+from tests.support.killer import kill_at
 from tests.support.millpond import converted
 from tests.support.unwritable import unwritable
 from tests.support.waiting import wait_for
@@ -68,7 +68,7 @@ def left(millpond, micro_guest, workdir, connection):
         millpond.wait_for_console(id, "TICK 0001")
         domain = connection.lookupByName("web")
         before = chains(domain)
-        killed(millpond, "snapshot", step, moment, "snapshot", "web", "snap")
+        kill_at(millpond, "snapshot", step, moment, "snapshot", "web", "snap")
         wait_for_ticks(millpond, id)
         return Left(millpond, id, domain, before)
 
@@ -214,6 +214,6 @@ def test_deleting_it_removes_the_overlay(left):
 def test_killed_while_it_is_deleted(left):
     """The one who finishes knows of the overlay, too."""
     found = left()
-    killed(found.millpond, "delete", "domain", StepMoment.END, "delete", "web")
+    kill_at(found.millpond, "delete", "domain", StepMoment.END, "delete", "web")
     found.millpond.ok("doctor", "--mend")
     assert list(found.millpond.disks.iterdir()) == []

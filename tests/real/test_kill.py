@@ -23,7 +23,7 @@ from millpond.templates.downloading import DownloadingTemplateImagehandler
 from millpond.templates.handler import HandlerContext
 from millpond.templates.store import LocalTemplates
 from tests.support.guest_ticks import chains, wait_for_ticks
-from tests.support.killer import killed
+from tests.support.killer import kill_at
 from tests.support.millpond import converted
 from tests.support.unwritable import unwritable
 from tests.support.verbs import steps_of
@@ -100,7 +100,7 @@ UNDONE = [each for each in moments_here("create") if each != RUNS]
 
 
 def test_a_server_that_runs_when_its_create_is_killed_stays(millpond, vmdk, connection):
-    killed(millpond, "create", *RUNS, "create", "victim", vmdk)
+    kill_at(millpond, "create", *RUNS, "create", "victim", vmdk)
     domain = connection.lookupByName("victim")
     number = domain.ID()
     assert "create was finished" in millpond.ok("doctor", "--mend")
@@ -113,7 +113,7 @@ def test_a_server_that_runs_when_its_create_is_killed_stays(millpond, vmdk, conn
 @pytest.mark.parametrize(("step", "moment"), UNDONE)
 def test_killed_in_create(millpond, vmdk, connection, step, moment):
     create(millpond, "before", vmdk)
-    killed(millpond, "create", step, moment, "create", "victim", vmdk)
+    kill_at(millpond, "create", step, moment, "create", "victim", vmdk)
     assert listed(millpond) == {"before": "running", "victim": f"interrupted (create: {step})"}
     create(millpond, "after", vmdk)
     millpond.ok("doctor", "--mend")
@@ -132,7 +132,7 @@ def test_killed_in_create(millpond, vmdk, connection, step, moment):
 def test_killed_in_create_with_a_kernel(millpond, linux_ami, connection, step, moment):
     millpond.ok("image", "add", linux_ami.with_suffix(".aki"), "--name", "kernel")
     millpond.ok("image", "add", linux_ami, "--name", "ami", "--property", "kernel_id=kernel")
-    killed(millpond, "create", step, moment, "create", "victim", "ami")
+    kill_at(millpond, "create", step, moment, "create", "victim", "ami")
     assert listed(millpond) == {"victim": f"interrupted (create: {step})"}
     code, message = millpond.fails("image", "remove", "kernel", "ami")
     assert (code, "is needed by victim" in message) == (4, True)
@@ -144,7 +144,7 @@ def test_killed_in_create_with_a_kernel(millpond, linux_ami, connection, step, m
 
 @pytest.mark.parametrize(("step", "moment"), moments_here("create"))
 def test_killed_in_create_and_deleted_without_mending(millpond, vmdk, connection, step, moment):
-    killed(millpond, "create", step, moment, "create", "victim", vmdk)
+    kill_at(millpond, "create", step, moment, "create", "victim", vmdk)
     host = millpond.host()
     delete.delete(host, host.shared.server("victim"))
     assert listed(millpond) == {}
@@ -155,7 +155,7 @@ def test_killed_in_create_and_deleted_without_mending(millpond, vmdk, connection
 def test_killed_in_delete(millpond, vmdk, connection, step, moment):
     create(millpond, "other", vmdk)
     create(millpond, "victim", vmdk)
-    killed(millpond, "delete", step, moment, "delete", "victim")
+    kill_at(millpond, "delete", step, moment, "delete", "victim")
     assert listed(millpond) == {"other": "running", "victim": f"interrupted (delete: {step})"}
     millpond.ok("doctor", "--mend")
     assert listed(millpond) == {"other": "running"}
@@ -174,7 +174,7 @@ def test_killed_in_start_and_reboot(millpond, vmdk, connection, micro_guest, ver
     millpond.wait_for_console(made.id, "READY")
     if verb == "start":
         power.stop(millpond.host(), made, patience=0)
-    killed(millpond, verb, step, moment, verb, "victim")
+    kill_at(millpond, verb, step, moment, verb, "victim")
     assert listed(millpond) == {"victim": f"interrupted ({verb}: {step})"}
     millpond.ok("doctor", "--mend")
     assert listed(millpond) == {"victim": "running"}
@@ -185,7 +185,7 @@ def test_killed_in_start_and_reboot(millpond, vmdk, connection, micro_guest, ver
 def test_killed_in_the_preparation_of_a_template(
     millpond, vmdk, connection, micro_guest, step, moment
 ):
-    killed(millpond, "prepare", step, moment, "create", "victim", vmdk)
+    kill_at(millpond, "prepare", step, moment, "create", "victim", vmdk)
     assert listed(millpond) == {"victim": "interrupted (create: template)"}
     recorded = list(LocalTemplates(millpond.host().pools.base).all())
     assert len(recorded) == (1 if (step, moment) == ("record", StepMoment.END) else 0)
@@ -199,7 +199,7 @@ def test_killed_in_the_preparation_of_a_template(
 
 @pytest.mark.parametrize(("step", "moment"), moments_of_a_preparation())
 def test_doctor_alone_clears_a_preparation_away(millpond, vmdk, connection, step, moment):
-    killed(millpond, "prepare", step, moment, "create", "victim", vmdk)
+    kill_at(millpond, "prepare", step, moment, "create", "victim", vmdk)
     millpond.ok("doctor", "--mend")
     assert listed(millpond) == {}
     assert leftovers(millpond, connection) == NOTHING
@@ -218,7 +218,7 @@ def capacity(connection, volume):
 def test_killed_while_a_disk_grows(millpond, vmdk, connection, step, moment):
     made = create(millpond, "victim", vmdk)
     power.stop(millpond.host(), made, patience=0)
-    killed(millpond, "grow", step, moment, "grow", "victim", 8 * MiB)
+    kill_at(millpond, "grow", step, moment, "grow", "victim", 8 * MiB)
     assert listed(millpond) == {"victim": f"interrupted (grow: {step})"}
     millpond.ok("doctor", "--mend")
     disk = millpond.server("victim").disks[0]
@@ -235,7 +235,7 @@ def test_killed_while_a_disk_comes(millpond, vmdk, connection, step, moment, run
     millpond.wait_for_console(made.id, "READY")
     if not running:
         power.stop(millpond.host(), made, patience=0)
-    killed(millpond, "disk add", step, moment, "add", "victim", 4 * MiB)
+    kill_at(millpond, "disk add", step, moment, "add", "victim", 4 * MiB)
     assert listed(millpond) == {"victim": f"interrupted (disk add: {step})"}
     millpond.ok("doctor", "--mend")
     assert [disk.role for disk in millpond.server("victim").disks] == ["disk", "disk.data0"]
@@ -249,7 +249,7 @@ def test_a_disk_that_came_stays_when_its_recovery_fails(millpond, vmdk, connecti
     """The guest has it, and may have written to it for days."""
     made = create(millpond, "victim", vmdk)
     millpond.wait_for_console(made.id, "READY")
-    killed(millpond, "disk add", "attach", StepMoment.END, "add", "victim", 4 * MiB)
+    kill_at(millpond, "disk add", "attach", StepMoment.END, "add", "victim", 4 * MiB)
     server = millpond.server("victim")
     with (millpond.disks / server.disks[1].volume).open("r+b") as file:
         file.seek(2 * MiB)
@@ -269,7 +269,7 @@ def test_killed_while_a_disk_goes(millpond, vmdk, connection, step, moment):
     made = create(millpond, "victim", vmdk)
     power.stop(millpond.host(), made, patience=0)
     data_disks.add(millpond.host(), millpond.server("victim"), 4 * MiB)
-    killed(millpond, "disk remove", step, moment, "remove", "victim", "disk.data0")
+    kill_at(millpond, "disk remove", step, moment, "remove", "victim", "disk.data0")
     assert listed(millpond) == {"victim": f"interrupted (disk remove: {step})"}
     millpond.ok("doctor", "--mend")
     assert [disk.role for disk in millpond.server("victim").disks] == ["disk"]
@@ -283,7 +283,7 @@ def test_killed_while_a_running_server_becomes_an_image(millpond, vmdk, connecti
     millpond.wait_for_console(made.id, "TICK 0001")
     domain = connection.lookupByName("victim")
     before, number = chains(domain), domain.ID()
-    killed(millpond, "snapshot", step, moment, "snapshot", "victim", "snap")
+    kill_at(millpond, "snapshot", step, moment, "snapshot", "victim", "snap")
     assert listed(millpond) == {"victim": f"interrupted (snapshot: {step})"}
     wait_for_ticks(millpond, made.id)
     millpond.ok("doctor", "--mend")
@@ -322,7 +322,7 @@ def test_libvirtd_dies_in_the_middle_of_a_create(millpond, vmdk, libvirtd, conne
 @pytest.mark.parametrize("step", ["format", "publish", "refresh", "record"])
 def test_killed_in_the_preparation_of_a_swap_template(millpond, vmdk, connection, step, moment):
     create(millpond, "before", vmdk)  # so that the image's own template is there already
-    killed(millpond, "prepare", step, moment, "create", "victim", vmdk, 8 * MiB)
+    kill_at(millpond, "prepare", step, moment, "create", "victim", vmdk, 8 * MiB)
     millpond.ok("doctor", "--mend")
     assert listed(millpond) == {"before": "running"}
     assert leftovers(millpond, connection) == NOTHING
@@ -336,7 +336,7 @@ def test_killed_while_a_template_is_removed(millpond, vmdk, connection):
     create(millpond, "web", vmdk)
     host = millpond.host()
     delete.delete(host, host.shared.server("web"))
-    killed(millpond, "remove", "file", StepMoment.BEGIN, "prune")
+    kill_at(millpond, "remove", "file", StepMoment.BEGIN, "prune")
     assert list(list_templates(host)) == []
     assert len(os.listdir(millpond.bases)) == 1
     millpond.ok("doctor", "--mend")
@@ -348,7 +348,7 @@ def test_killed_while_a_template_is_removed(millpond, vmdk, connection):
 @pytest.mark.parametrize("step", ["receive", "publish", "record"])
 def test_a_base_that_nova_made_after_a_kill_stays(millpond, vmdk, step, tidy):
     """Its own driver on another host of a shared directory, say, or here before the upgrade."""
-    killed(millpond, "prepare", step, StepMoment.BEGIN, "create", "victim", vmdk)
+    kill_at(millpond, "prepare", step, StepMoment.BEGIN, "create", "victim", vmdk)
     image = millpond.host().images.get(vmdk)
     base = millpond.bases / template_name(image.id, DiskFormat.RAW)
     made = base.with_name("made-by-nova")

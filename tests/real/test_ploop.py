@@ -15,7 +15,7 @@ from millpond.servers import grow
 from millpond.servers.create import ServerRequest
 from millpond.servers.create import create as create_server
 from tests.real.test_disks import blkid, disk
-from tests.real.test_kill import killed, listed, moments
+from tests.real.test_kill import kill_at, listed, moments
 from tests.support.image_files import virtual_size
 from tests.support.millpond import converted, without_files
 from tests.support.ploop_directories import descriptor, image
@@ -211,7 +211,7 @@ def test_killed_while_a_disk_grows(ploop, connection, workdir, step, moment):
     ploop.ok("server", "stop", "web", "--force")
     path = path_of(ploop, made)
     before = content(path, workdir).read_bytes()
-    killed(ploop, "grow", step, moment, "grow", "web", 8 * MiB)
+    kill_at(ploop, "grow", step, moment, "grow", "web", 8 * MiB)
     assert listed(ploop) == {"web": f"interrupted (grow: {step})"}
     half_made = path.with_name(f"{path.name}.grown")
     half_made.write_bytes(b"what a copy that was interrupted left")
@@ -235,7 +235,7 @@ COPIED_AFTER = [
 
 def test_killed_while_a_disk_grows_and_deleted_without_mending(ploop, connection):
     made = create(ploop, "--no-start")
-    killed(ploop, "grow", "extend", StepMoment.BEGIN, "grow", "web", 8 * MiB)
+    kill_at(ploop, "grow", "extend", StepMoment.BEGIN, "grow", "web", 8 * MiB)
     path_of(ploop, made).with_name(f"{path_of(ploop, made).name}.grown").write_bytes(b"half")
     refresh(connection)
     ploop.ok("server", "delete", "web")

@@ -24,7 +24,7 @@ from tests.contract.template_store import TemplateStoreContract
 from tests.real.test_kill import RUNS, listed, moments, moments_of_a_preparation
 from tests.support.guest_ticks import chains, last_tick, tick_on_disk, wait_for_ticks
 from tests.support.image_files import raw_file
-from tests.support.killer import killed
+from tests.support.killer import kill_at
 from tests.support.millpond import COMMAND, converted
 from tests.support.two_faced import two_faced
 from tests.support.waiting import wait_for
@@ -244,7 +244,7 @@ def test_what_a_guest_wrote_that_went_off_meanwhile_is_not_lost(remote, qcow2):
     """libvirt merges only disks of a domain that runs: it is woken for that, and does nothing."""
     made = create(remote, "web", qcow2)
     remote.wait_for_console(made.id, "TICK 0001")
-    killed(remote, "snapshot", "extract", StepMoment.BEGIN, "snapshot", "web", "snap")
+    kill_at(remote, "snapshot", "extract", StepMoment.BEGIN, "snapshot", "web", "snap")
     wait_for_ticks(remote, made.id)
     with remote.libvirtd.connect() as connection:
         connection.lookupByName("web").destroy()
@@ -372,7 +372,7 @@ def some(every, ordinary):
     some(moments("create"), [("start", StepMoment.END)]),
 )
 def test_killed_in_create(remote, vmdk, step, moment):
-    killed(remote, "create", step, moment, "create", "victim", vmdk)
+    kill_at(remote, "create", step, moment, "create", "victim", vmdk)
     assert listed(remote) == {"victim": f"interrupted (create: {step})"}
     create(remote, "after", vmdk)
     remote.ok("doctor", "--mend")
@@ -388,7 +388,7 @@ PREPARATION_ENDS = [("publish", StepMoment.END), ("record", StepMoment.BEGIN)]
 
 @pytest.mark.parametrize(("step", "moment"), some(moments_of_a_preparation(), PREPARATION_ENDS))
 def test_killed_in_the_preparation_of_a_template(remote, vmdk, micro_guest, step, moment):
-    killed(remote, "prepare", step, moment, "create", "victim", vmdk)
+    kill_at(remote, "prepare", step, moment, "create", "victim", vmdk)
     recorded = list(remote.host().template_store.all())
     assert len(recorded) == (1 if (step, moment) == ("record", StepMoment.END) else 0)
     made = create(remote, "after", vmdk)
@@ -402,7 +402,7 @@ def test_killed_in_the_preparation_of_a_template(remote, vmdk, micro_guest, step
     ("step", "moment"), some(moments_of_a_preparation(), PREPARATION_ENDS[:1])
 )
 def test_doctor_alone_clears_a_preparation_away(remote, vmdk, step, moment):
-    killed(remote, "prepare", step, moment, "create", "victim", vmdk)
+    kill_at(remote, "prepare", step, moment, "create", "victim", vmdk)
     remote.ok("doctor", "--mend")
     assert nothing_is_left(remote)
     published = step in ("refresh", "record") or (step, moment) == ("publish", StepMoment.END)
@@ -421,7 +421,7 @@ def test_killed_while_a_server_becomes_an_image(remote, qcow2, step, moment, run
     remote.wait_for_console(made.id, "READY")
     if not running:
         remote.ok("server", "stop", "victim", "--force")
-    killed(remote, "snapshot", step, moment, "snapshot", "victim", "snap")
+    kill_at(remote, "snapshot", step, moment, "snapshot", "victim", "snap")
     remote.ok("doctor", "--mend")
     assert listed(remote) == {"victim": "running" if running else "stopped"}
     assert remote.files(remote.disks) == [made.disks[0].volume]
@@ -450,7 +450,7 @@ def test_killed_in_the_rest_of_its_life(remote, vmdk, verb, step, moment):
         "disk add": ("add", "victim", 4 * MiB),
         "disk remove": ("remove", "victim", "disk.data0"),
     }
-    killed(remote, verb, step, moment, *words.get(verb, (verb, "victim")))
+    kill_at(remote, verb, step, moment, *words.get(verb, (verb, "victim")))
     remote.ok("doctor", "--mend")
     assert nothing_is_left(remote)
     state = {"delete": {}, "reboot": {"victim": "running"}}

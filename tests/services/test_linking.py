@@ -25,7 +25,7 @@ from tests.ceph.conftest import make_secret, rbd_options
 from tests.support.ceph import Ceph, RbdPool
 from tests.support.guests import MicroGuest
 from tests.support.image_files import MiB
-from tests.support.killer import killed
+from tests.support.killer import kill_at
 from tests.support.loopfs import MakeFilesystem
 from tests.support.millpond import Millpond, converted
 from tests.support.openstack import cinder as volume_types
@@ -189,12 +189,12 @@ def test_a_large_image_is_not_copied_and_outlives_a_killed_process(
     image = cloud.upload(guest(2 * GiB), "large", "raw", stores.VOLUMES)
     volume = volume_of(image)
     before = where.bytes_written()
-    killed(cloud.millpond, "link", "record", StepMoment.END, "create", "lost", "large")
+    kill_at(cloud.millpond, "link", "record", StepMoment.END, "create", "lost", "large")
     cloud.millpond.run("doctor", "--mend")
     first = cloud.create("first", "large")
     cloud.millpond.wait_for_console(first["id"], "READY")
     assert where.bytes_written() - before < image.size / 100
-    killed(cloud.millpond, "create", "disks", StepMoment.END, "create", "lost", "large")
+    kill_at(cloud.millpond, "create", "disks", StepMoment.END, "create", "lost", "large")
     assert cloud.millpond.json("server", "show", "first")["state"] == "running"
     cloud.millpond.ok("server", "reboot", "first", "--hard")
     cloud.millpond.wait_for_console(first["id"], "BOOTS 0002")
@@ -513,7 +513,7 @@ def test_killed_while_it_links_it_holds_nothing_for_long(
     cloud: Cloud, guest: Callable[[int], Path], step: str, moment: StepMoment
 ) -> None:
     volume = volume_of(cloud.upload(guest(2 * MiB), "linked", "raw", stores.VOLUMES))
-    killed(cloud.millpond, "link", step, moment, "create", "a", "linked")
+    kill_at(cloud.millpond, "link", step, moment, "create", "a", "linked")
     assert cloud.create("b", "linked", "--no-start")
     assert len(cloud.cinder.attachments(volume)) == 1
     cloud.millpond.ok("server", "delete", "b")
@@ -529,7 +529,7 @@ def test_killed_while_it_lets_go_the_next_one_does(
 ) -> None:
     volume = volume_of(cloud.upload(guest(2 * MiB), "linked", "raw", stores.VOLUMES))
     cloud.millpond.ok("cache", "fetch", "linked")
-    killed(cloud.millpond, "unlink", step, moment, "prune")
+    kill_at(cloud.millpond, "unlink", step, moment, "prune")
     cloud.millpond.ok("cache", "prune", "--all-unused")
     assert (cloud.templates(), cloud.cinder.attachments(volume)) == ([], [])
     assert left(cloud) == []

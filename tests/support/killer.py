@@ -26,7 +26,7 @@ from tests.support import forked
 from tests.support.millpond import Millpond, without_files
 
 
-def killed(millpond: Millpond, verb: str, step: str, moment: StepMoment, *action: object) -> None:
+def kill_at(millpond: Millpond, verb: str, step: str, moment: StepMoment, *action: object) -> None:
     """Do it in a process of its own, which dies there."""
     words = ["killer", millpond.config, verb, step, moment, *action]
     done = forked.run(main, [*map(str, words)], seconds=100)

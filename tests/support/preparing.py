@@ -47,7 +47,7 @@ def handler(
     )
 
 
-def killed_at(
+def kill_at(
     verb: str, step: str, moment: StepMoment, store: TemplateStore, image: Image, tmp_path: Path
 ) -> None:
     """In a process of its own, which fetches the image's template and removes it."""

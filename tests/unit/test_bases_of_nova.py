@@ -16,7 +16,7 @@ from millpond.templates.cache_manager import UsageLeases, Uses
 from millpond.templates.store import LocalTemplates, TemplateStore
 from millpond.templates.verdicts import Rules
 from tests.support.image_files import raw_file
-from tests.support.preparing import DirectoryPool, handler, killed_at
+from tests.support.preparing import DirectoryPool, handler, kill_at
 
 SHA1 = "0123456789abcdef0123456789abcdef01234567"
 BASES = [SHA1, f"{SHA1}_20", f"{SHA1}_sm", "ephemeral_1_40d1d2c", "swap_512"]
@@ -95,7 +95,7 @@ def test_templates_of_ours_are_not_novas(
     if recorded:
         name = handler(store, tmp_path).fetch_image(image, DiskFormat.RAW).volume
     else:
-        killed_at("prepare", "record", StepMoment.BEGIN, store, image, tmp_path)
+        kill_at("prepare", "record", StepMoment.BEGIN, store, image, tmp_path)
         (name,) = store.unfinished()
     os.utime(store.cache / name, (0, 0))
     assert name not in prune(store)

@@ -19,7 +19,7 @@ from millpond.templates.publication import Publication
 from millpond.templates.remote import RemoteTemplates
 from millpond.templates.store import LocalTemplates, TemplateStore
 from tests.support.image_files import raw_file
-from tests.support.preparing import DirectoryPool, handler, killed_at, unused
+from tests.support.preparing import DirectoryPool, handler, kill_at, unused
 
 PREPARATION = ["receive", "convert", "publish", "refresh", "record"]
 REMOVAL = ["record", "file", "refresh"]
@@ -101,7 +101,7 @@ def test_a_file_that_came_after_a_kill_stays(
     step: str,
     moment: StepMoment,
 ) -> None:
-    killed_at(verb, step, moment, store, image, tmp_path)
+    kill_at(verb, step, moment, store, image, tmp_path)
     has_record = store.has_record(path.name)
     put_foreign(path)
     inode = path.stat().st_ino
@@ -124,7 +124,7 @@ def test_a_later_fetch_leaves_it_alone_too(
     step: str,
     moment: StepMoment,
 ) -> None:
-    killed_at(verb, step, moment, store, image, tmp_path)
+    kill_at(verb, step, moment, store, image, tmp_path)
     if store.has_record(path.name):
         return
     put_foreign(path)
@@ -145,7 +145,7 @@ def test_what_was_killed_is_finished_or_gone_and_can_be_fetched(
     moment: StepMoment,
     tidied: bool,
 ) -> None:
-    killed_at(verb, step, moment, store, image, tmp_path)
+    kill_at(verb, step, moment, store, image, tmp_path)
     stays = path.exists() and (verb == "prepare" or step == "record")
     inode = path.stat().st_ino if stays else None
     if tidied:
