@@ -18,7 +18,8 @@ from millpond.hosts.deployment import Deployment
 from millpond.model.server import Firmware, Flavor, Network, NetworkKind
 from millpond.model.sizes import parse_size
 from millpond.servers import across_hosts
-from millpond.servers.create import GuestConfiguration, ServerRequest, plan_server
+from millpond.servers.config_drive import GuestConfiguration, host_name
+from millpond.servers.create import ServerRequest, plan_server
 
 _NETWORK = re.compile(r"[\w.+-]+")
 _USER_DATA_LIMIT = 64 * 1024  # Nova's limit before encoding; a larger one belongs on a web server
@@ -43,9 +44,13 @@ def create(
     user_data: Annotated[
         Path | None, typer.Option(help="A file for the guest's cloud-init.")
     ] = None,
+    hostname: Annotated[str, typer.Option(help="Of the guest; default: the server's name.")] = "",
     config_drive: Annotated[
-        bool, typer.Option("--config-drive", help="A config drive even without keys or data.")
-    ] = False,
+        bool,
+        typer.Option(
+            "--config-drive/--no-config-drive", help="What cloud-init in the guest reads."
+        ),
+    ] = True,
     network: Annotated[
         list[str] | None,
         typer.Option(help="none, user, bridge:BRIDGE or a libvirt network; repeatable."),
@@ -66,14 +71,16 @@ def create(
     """Create a server from an image and start it."""
     deployment = Deployment.load(ctx.obj.config_files)
     sizes = {"memory": memory, "disk": disk, "ephemeral": ephemeral, "swap": swap}
-    drive = read_guest_configuration(name, ssh_key or [], user_data)
+    guest = _read_guest_configuration(ssh_key or [], user_data, hostname)
+    if not config_drive and guest != GuestConfiguration():
+        raise BadOption("--no-config-drive", "keys and data are on it", "leave one of them out")
     request = ServerRequest(
         name=name,
         image=deployment.images.get(image),
         flavor=choose_flavor(deployment.settings, flavor, vcpus, sizes),
         networks=tuple(filter(None, (parse_network(each) for each in network or ["user"]))),
         firmware=firmware,
-        config_drive=drive.iso() if config_drive or drive.says_something else b"",
+        guest=guest if config_drive else None,
     )
     if dry_run:
         _show_decision(deployment, request, host, json)
@@ -114,13 +121,16 @@ def parse_network(text: str) -> Network | None:
     return Network(kind=NetworkKind.NETWORK, source=text, mac=_new_mac())
 
 
-def read_guest_configuration(
-    hostname: str, keys: Sequence[Path], user_data: Path | None
+def _read_guest_configuration(
+    keys: Sequence[Path], user_data: Path | None, hostname: str
 ) -> GuestConfiguration:
     content = _read(user_data) if user_data else b""
     if len(content) > _USER_DATA_LIMIT:
         limit = f"{_USER_DATA_LIMIT // 1024} KiB"
         raise BadOption("--user-data", f"{user_data} is larger than {limit}", "shorten it")
+    if hostname and host_name(hostname) != hostname.lower():
+        advised = f"write such as {host_name(hostname)}"
+        raise BadOption("--hostname", f"{hostname!r} cannot be the name of a host", advised)
     return GuestConfiguration(
         hostname=hostname, keys=tuple(_read_public_key(each) for each in keys), user_data=content
     )

@@ -1,7 +1,5 @@
 """Create a server: claim, template, disks, domain, start; a failure leaves nothing behind."""
 
-import io
-import json
 import logging
 import re
 import uuid
@@ -10,8 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-
-import pycdlib
 
 from millpond.disks.backend import DiskRequest
 from millpond.disks.disks import root_size
@@ -40,6 +36,7 @@ from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.scheduling.query import SchedulingRequest
 from millpond.servers import steps
+from millpond.servers.config_drive import GuestConfiguration
 from millpond.servers.steps import refuse_foreign_servers
 
 LOG = logging.getLogger(__name__)
@@ -59,8 +56,8 @@ class ServerRequest:
     networks: tuple[Network, ...] = ()
     firmware: Firmware | None = None
     """None: as the image's properties say, else BIOS."""
-    config_drive: bytes = b""
-    """An ISO image for the guest's first boot (servers/create.py)."""
+    guest: GuestConfiguration | None = None
+    """None: it has no config drive."""
 
 
 def scheduling_request(request: ServerRequest, host: str = "") -> SchedulingRequest:
@@ -113,8 +110,8 @@ def _disk_requests(
         yield disk(role="disk.eph0", content=Content.EPHEMERAL, size=flavor.ephemeral)
     if flavor.swap:
         yield disk(role="disk.swap", content=Content.SWAP, size=flavor.swap)
-    if drive := request.config_drive:
-        yield disk(role="disk.config", content=Content.CONFIG, size=len(drive))
+    if guest := request.guest:
+        yield disk(role="disk.config", content=Content.CONFIG, size=guest.drive_size)
     for content, image in boot.files.items() if boot else ():
         yield disk(role=content.value, content=content, image=image)
 
@@ -197,65 +194,11 @@ def _one_of(
     return value
 
 
-_LABEL = "config-2"  # cloud-init looks for a file system of this label
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GuestConfiguration:
-    hostname: str
-    keys: tuple[str, ...] = ()
-    user_data: bytes = b""
-
-    @property
-    def says_something(self) -> bool:
-        return bool(self.keys or self.user_data)
-
-    def iso(self) -> bytes:
-        """An ISO 9660 image with Rock Ridge and Joliet names."""
-        disc = pycdlib.PyCdlib()
-        disc.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=_LABEL)
-        for parent in ("openstack", "openstack/latest"):
-            _add_directory(disc, parent)
-        for name, content in self._files().items():
-            _add_file(disc, f"openstack/latest/{name}", content)
-        target = io.BytesIO()
-        disc.write_fp(target)
-        disc.close()
-        return target.getvalue()
-
-    def _files(self) -> dict[str, bytes]:
-        described = {
-            "hostname": self.hostname,
-            "name": self.hostname,
-            "public_keys": {f"key{number}": key for number, key in enumerate(self.keys)},
-        }
-        found = {"meta_data.json": json.dumps(described, indent=1).encode()}
-        if self.user_data:
-            found["user_data"] = self.user_data
-        return found
-
-
-def _add_directory(disc: pycdlib.PyCdlib, path: str) -> None:
-    name = path.rpartition("/")[2]
-    disc.add_directory(f"/{_plain(path)}", rr_name=name, joliet_path=f"/{path}")
-
-
-def _add_file(disc: pycdlib.PyCdlib, path: str, content: bytes) -> None:
-    name = path.rpartition("/")[2]
-    plain = f"/{_plain(path)}.;1" if "." not in name else f"/{_plain(path)};1"
-    disc.add_fp(io.BytesIO(content), len(content), plain, rr_name=name, joliet_path=f"/{path}")
-
-
-def _plain(path: str) -> str:
-    """ISO 9660's own names know only capitals, digits and underscores; nobody reads them."""
-    return path.upper().replace("-", "_")
-
-
 def create(
     host: Host, request: ServerRequest, *, start: bool = True, progress: Progress = noop
 ) -> Server:
     server = plan_server(host, request)
-    content = Creation(start=start, progress=progress, config_drive=request.config_drive)
+    content = Creation(start=start, progress=progress, guest=request.guest)
     verb = creation(host, content)
     notes = ServerJournal(host.records)
     with host.records.lock(server):
@@ -270,7 +213,7 @@ class Creation:
 
     start: bool = True
     progress: Progress = noop
-    config_drive: bytes = b""
+    guest: GuestConfiguration | None = None
 
 
 USUAL = Creation()
@@ -313,7 +256,7 @@ def _fetch_templates(host: Host, content: Creation, templates: Templates, server
 
 def _make_disks(host: Host, content: Creation, templates: Templates, server: Server) -> Server:
     """The record then has their true sizes."""
-    drives = {Content.CONFIG: content.config_drive}
+    drives = {Content.CONFIG: content.guest.drive(server)} if content.guest else {}
     made = (
         host.disks.create(disk, templates[disk.role], drives.get(disk.content, b""))
         for disk in server.disks

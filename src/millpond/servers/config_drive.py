@@ -1,0 +1,113 @@
+"""The config drive: what a guest's cloud-init reads of its server, as OpenStack lays it out."""
+
+import base64
+import io
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pycdlib
+
+from millpond.model.server import Server
+from millpond.model.sizes import MiB
+
+_LABEL = "config-2"  # cloud-init looks for a file system of this label
+_SEED = 512  # bytes for the guest's random generator, as many as Nova gives
+_LONGEST_LABEL = 63  # of a host name (RFC 1123)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestConfiguration:
+    """What people say of the guest; the rest its record says."""
+
+    hostname: str = ""
+    """Empty: made from the server's name."""
+    keys: tuple[str, ...] = ()
+    """Public ones, for ssh."""
+    user_data: bytes = b""
+    vendor_data: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def drive_size(self) -> int:
+        """Room for the drive of whatever server, and for more to be said later."""
+        said = sum(map(len, self.keys)) + len(self.user_data) + len(json.dumps(self.vendor_data))
+        return -(-said // MiB) * MiB + MiB
+
+    def drive(self, server: Server) -> bytes:
+        """An ISO 9660 image with Rock Ridge and Joliet names, which fills its disk."""
+        disc = pycdlib.PyCdlib()
+        disc.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=_LABEL)
+        for parent in ("openstack", "openstack/latest"):
+            _add_directory(disc, parent)
+        for name, content in self._files(server).items():
+            _add_file(disc, f"openstack/latest/{name}", content)
+        target = io.BytesIO()
+        disc.write_fp(target)
+        disc.close()
+        return target.getvalue().ljust(self.drive_size, b"\0")
+
+    def _files(self, server: Server) -> Mapping[str, bytes]:
+        found = {
+            "meta_data.json": _encode(self._meta_data(server)),
+            "network_data.json": _encode(_network_data(server)),
+            "vendor_data.json": _encode(self.vendor_data),
+        }
+        return {**found, "user_data": self.user_data} if self.user_data else found
+
+    def _meta_data(self, server: Server) -> Mapping[str, Any]:
+        """By the uuid a guest knows that it is another server than the one its disk comes from."""
+        named = {f"key{number}": key for number, key in enumerate(self.keys)}
+        return {
+            "uuid": server.id,
+            "name": server.name,
+            "hostname": self.hostname or host_name(server.name),
+            "launch_index": 0,
+            "public_keys": named,
+            "keys": [{"name": name, "type": "ssh", "data": key} for name, key in named.items()],
+            "random_seed": base64.b64encode(os.urandom(_SEED)).decode(),
+        }
+
+
+def host_name(name: str) -> str:
+    """A server's name as far as it can be a host's: letters, digits and hyphens."""
+    plain = re.sub(r"[^a-z0-9.-]+", "-", name.lower())
+    return plain[:_LONGEST_LABEL].strip(".-") or "server"
+
+
+def _network_data(server: Server) -> Mapping[str, Any]:
+    """Each interface is known by its MAC, and asks for its address."""
+    links = {f"nic{number}": each.mac for number, each in enumerate(server.networks)}
+    return {
+        "links": [
+            {"id": name, "type": "phy", "ethernet_mac_address": mac, "vif_id": name, "mtu": None}
+            for name, mac in links.items()
+        ],
+        "networks": [
+            {"id": f"network-{name}", "type": "ipv4_dhcp", "link": name, "network_id": name}
+            for name in links
+        ],
+        "services": [],
+    }
+
+
+def _encode(value: object) -> bytes:
+    return json.dumps(value, indent=1).encode()
+
+
+def _add_directory(disc: pycdlib.PyCdlib, path: str) -> None:
+    name = path.rpartition("/")[2]
+    disc.add_directory(f"/{_plain(path)}", rr_name=name, joliet_path=f"/{path}")
+
+
+def _add_file(disc: pycdlib.PyCdlib, path: str, content: bytes) -> None:
+    name = path.rpartition("/")[2]
+    plain = f"/{_plain(path)}.;1" if "." not in name else f"/{_plain(path)};1"
+    disc.add_fp(io.BytesIO(content), len(content), plain, rr_name=name, joliet_path=f"/{path}")
+
+
+def _plain(path: str) -> str:
+    """ISO 9660's own names know only capitals, digits and underscores; nobody reads them."""
+    return path.upper().replace("-", "_")
