@@ -30,7 +30,7 @@ def command(
 ) -> None:
     """Say what would become of an image on each host, and why; no template or server is made."""
     deployment = Deployment.load(ctx.obj.config_files)
-    found = deployment.images.get(image)
+    found = deployment.images.get(image, shortened=True)
     explained = [
         each for _, each in ask_hosts(deployment, host, lambda host: _explain(host, found))
     ]

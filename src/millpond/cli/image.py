@@ -41,7 +41,7 @@ def list_(ctx: typer.Context, json: Json = False) -> None:
 def show(ctx: typer.Context, image: Name, json: Json = False) -> None:
     """Show all that is known of an image, and which servers were made from it."""
     deployment = Deployment.load(ctx.obj.config_files)
-    show_image(deployment, deployment.images.get(image), json)
+    show_image(deployment, deployment.images.get(image, shortened=True), json)
 
 
 @app.command()
@@ -53,7 +53,7 @@ def save(
 ) -> None:
     """Save a copy of an image, in the format that it was added in."""
     intake = Intake(Deployment.load(ctx.obj.config_files).images_directory)
-    found = intake.get(image)
+    found = intake.get(image, shortened=True)
     with transfer(f"saving {found.name}", lambda: found.size) as progress:
         saved = intake.save(found, file, force=force, progress=progress)
     print(saved)

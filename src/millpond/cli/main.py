@@ -34,6 +34,7 @@ SUBCOMMANDS = {
     ("image", "add"): "millpond.cli.image_add",
     ("server", "adopt"): "millpond.cli.server_adopt",
     ("server", "create"): "millpond.cli.server_create",
+    ("server", "disk"): "millpond.cli.server_disk",
     ("server", "snapshot"): "millpond.cli.server_snapshot",
 }
 

@@ -1,29 +1,39 @@
 """millpond server …"""
 
 import sys
+from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Annotated
 
 import typer
 
 from millpond.cli import console as terminal
 from millpond.cli.output import as_json, complain, details, table
-from millpond.errors import BadOption, NoConsole
+from millpond.cli.several import try_each
+from millpond.errors import BadInput, NoConsole
 from millpond.hosts.deployment import Deployment
-from millpond.model.server import DirectBoot, Disk, Server
+from millpond.libvirt.domains import ON
+from millpond.model.server import Content, DirectBoot, Disk, Server
 from millpond.model.sizes import format_size, parse_size
 from millpond.records import codec
-from millpond.servers import across_hosts, data_disks, grow, power
+from millpond.servers import across_hosts, grow, power
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-disks = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(disks, name="disk", help="Add, remove and grow the disks of a server.")
-
-Name = Annotated[str, typer.Argument(metavar="SERVER", help="Name, id, or beginning of the id.")]
+Name = Annotated[str, typer.Argument(metavar="SERVER", help="Name or whole id.")]
+Names = Annotated[
+    list[str] | None, typer.Argument(metavar="SERVER...", help="Names or whole ids.")
+]
+Shown = Annotated[
+    str, typer.Argument(metavar="SERVER", help="Name, id, or 8 characters of it and more.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Role = Annotated[str, typer.Argument(metavar="DISK", help="As 'server show' names it.")]
+Timeout = Annotated[
+    float, typer.Option(min=1, help="Seconds that the guest has to power itself off.")
+]
 PATIENCE = 60.0
-"""Seconds that a guest has to power itself off; Nova's shutdown_timeout."""
+"""Nova's shutdown_timeout."""
 
 
 @app.command("list")
@@ -45,20 +55,29 @@ def list_(ctx: typer.Context, json: Json = False) -> None:
 
 
 @app.command()
-def show(ctx: typer.Context, server: Name, json: Json = False) -> None:
-    """Show all that is known of a server."""
+def show(
+    ctx: typer.Context,
+    servers: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SERVER...", help="Names, ids, or 8 characters of them and more."),
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every server.")] = False,
+    json: Json = False,
+) -> None:
+    """Show all that is known of servers."""
     deployment = Deployment.load(ctx.obj.config_files)
-    show_server(deployment, deployment.server(server), json)
+    found = _chosen(deployment, servers, all_, shortened=True)
+    _show_all(deployment, found, json, alone=len(servers or ()) == 1)
 
 
 @app.command()
 def console(
     ctx: typer.Context,
-    server: Name,
+    server: Shown,
     log: Annotated[bool, typer.Option("--log", help="Print what it printed so far.")] = False,
 ) -> None:
     """Open the server's serial console (leave with Ctrl-]), or print its log."""
-    host, found = Deployment.load(ctx.obj.config_files).find(server)
+    host, found = Deployment.load(ctx.obj.config_files).find(server, shortened=True)
     if log:
         sys.stdout.buffer.write(host.consoles.read(found.id, found.name))
         return
@@ -69,35 +88,63 @@ def console(
 
 
 @app.command()
-def start(ctx: typer.Context, server: Name) -> None:
-    """Start a server that is stopped; its domain is defined anew from its record."""
-    host, found = Deployment.load(ctx.obj.config_files).find(server)
-    power.start(host, found)
+def start(
+    ctx: typer.Context,
+    servers: Names = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every server that is stopped.")] = False,
+    json: Json = False,
+) -> None:
+    """Start servers that are stopped; each domain is defined anew from its record."""
+    deployment = Deployment.load(ctx.obj.config_files)
+
+    def act(server: Server) -> str:
+        host = deployment.host_of(server)
+        if host.domains.state(server.id) in ON:
+            return "runs already"
+        power.start(host, server)
+        return "started"
+
+    _change(deployment, servers, _Every.STOPPED if all_ else None, act, json)
 
 
 @app.command()
 def stop(
     ctx: typer.Context,
-    server: Name,
+    servers: Names = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every server that runs.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Pull the plug at once.")] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for the guest.")] = PATIENCE,
+    timeout: Timeout = PATIENCE,
+    json: Json = False,
 ) -> None:
-    """Stop a server: ask the guest, and pull the plug if it does not follow."""
-    host, found = Deployment.load(ctx.obj.config_files).find(server)
-    if not power.stop(host, found, patience=0 if force else timeout) and not force:
-        print(f"{found.name} did not power off within {timeout:g} s: plug pulled", file=sys.stderr)
+    """Stop servers: each guest is asked to power itself off, and waited for."""
+    deployment = Deployment.load(ctx.obj.config_files)
+
+    def act(server: Server) -> str:
+        host = deployment.host_of(server)
+        power.stop(host, server, patience=0 if force else timeout, tell=_tell)
+        return "stopped"
+
+    _change(deployment, servers, _Every.RUNNING if all_ else None, act, json)
 
 
 @app.command()
 def reboot(
     ctx: typer.Context,
-    server: Name,
-    hard: Annotated[bool, typer.Option("--hard", help="Do not ask the guest.")] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for the guest.")] = PATIENCE,
+    servers: Names = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every server that runs.")] = False,
+    hard: Annotated[bool, typer.Option("--hard", help="Pull the plug at once.")] = False,
+    timeout: Timeout = PATIENCE,
+    json: Json = False,
 ) -> None:
-    """Reboot a server: off and on again, with its domain defined anew from its record."""
-    host, found = Deployment.load(ctx.obj.config_files).find(server)
-    power.reboot(host, found, patience=0 if hard else timeout)
+    """Reboot servers: off and on again, with each domain defined anew from its record."""
+    deployment = Deployment.load(ctx.obj.config_files)
+
+    def act(server: Server) -> str:
+        host = deployment.host_of(server)
+        power.reboot(host, server, patience=0 if hard else timeout, tell=_tell)
+        return "rebooted"
+
+    _change(deployment, servers, _Every.RUNNING if all_ else None, act, json)
 
 
 @app.command()
@@ -110,63 +157,120 @@ def resize(
     """Make a server's root disk larger, also while it runs (but for ploop disks)."""
     deployment = Deployment.load(ctx.obj.config_files)
     host, found = deployment.find(server)
-    grown = grow.grow(host, found, "disk", parse_size(disk, unit="g"))
+    grown = grow.grow(host, found, "disk", parse_size(disk))
     if json:
         show_server(deployment, grown, json)
-
-
-@disks.command("add")
-def add_disk(
-    ctx: typer.Context,
-    server: Name,
-    size: Annotated[str, typer.Option(help="Such as 10G.")],
-    json: Json = False,
-) -> None:
-    """Add an empty disk, also while the server runs."""
-    host, found = Deployment.load(ctx.obj.config_files).find(server)
-    if (wanted := parse_size(size, unit="g")) == 0:
-        raise BadOption("--size", "a disk needs some", "write such as 10G")
-    made = data_disks.add(host, found, wanted)
-    print(as_json(made) if json else f"{made.role} ({made.target})")
-
-
-@disks.command("remove")
-def remove_disk(ctx: typer.Context, server: Name, disk: Role, json: Json = False) -> None:
-    """Remove a data disk and what is on it, also while the server runs."""
-    deployment = Deployment.load(ctx.obj.config_files)
-    host, found = deployment.find(server)
-    data_disks.remove(host, found, disk)
-    if json:
-        show_server(deployment, deployment.server(found.id), json)
-
-
-@disks.command("grow")
-def grow_disk(
-    ctx: typer.Context,
-    server: Name,
-    disk: Role,
-    size: Annotated[str, typer.Option(help="The new size, such as 20G.")],
-    json: Json = False,
-) -> None:
-    """Make a disk larger, also while the server runs (but for ploop disks)."""
-    host, found = Deployment.load(ctx.obj.config_files).find(server)
-    grown = grow.grow(host, found, disk, parse_size(size, unit="g"))
-    if json:
-        print(as_json(grown.get_disk(disk)))
 
 
 @app.command()
 def delete(
     ctx: typer.Context,
-    servers: Annotated[list[str], typer.Argument(metavar="SERVER...", help="Names or ids.")],
+    servers: Annotated[list[str], typer.Argument(metavar="SERVER...", help="Names or whole ids.")],
     force: Annotated[
         bool, typer.Option("--force", help="Leave behind what cannot be reached.")
     ] = False,
+    yes: Yes = False,
+    json: Json = False,
 ) -> None:
-    """Delete servers and their disks."""
+    """Delete servers and their disks. On a terminal it asks first where one runs, or has data."""
     deployment = Deployment.load(ctx.obj.config_files)
-    for found in [deployment.server(each) for each in servers]:
-        across_hosts.delete(deployment, found.id, force=force)
+    found = _chosen(deployment, servers)
+    if not yes and sys.stdin.isatty():
+        _ask_about_deleting(deployment, found)
+
+    def act(server: Server) -> Server:
+        across_hosts.delete(deployment, server.id, force=force)
+        if not json:
+            print(f"deleted {_label(server)}")
+        return server
+
+    done, status = try_each(found, act)
+    if json:
+        plain = [{"id": each.id, "name": each.name} for each in done]
+        print(as_json(plain[0] if len(found) == 1 else plain))
+    raise typer.Exit(status)
+
+
+def _ask_about_deleting(deployment: Deployment, servers: Sequence[Server]) -> None:
+    states = across_hosts.states(deployment, servers)
+    lost = [
+        f"{_label(each)}: {', '.join(what)}"
+        for each in servers
+        if (what := _at_stake(each, states[each.id]))
+    ]
+    if lost:
+        typer.confirm("\n".join([*lost, "Delete?"]), abort=True, err=True)
+
+
+def _at_stake(server: Server, state: str) -> list[str]:
+    data = [each for each in server.disks if each.content is Content.DATA]
+    size = format_size(sum(each.size for each in data))
+    found = [f"has data disks of {size}"] if data else []
+    return [state, *found] if state in ON else found
+
+
+class _Every(Enum):
+    """Whom --all means."""
+
+    RUNNING = True
+    STOPPED = False
+
+
+def _chosen(
+    deployment: Deployment,
+    names: Sequence[str] | None,
+    all_: bool = False,
+    *,
+    shortened: bool = False,
+) -> list[Server]:
+    """Looked up before anything is done to one of them; each once."""
+    if bool(names) == all_:
+        raise BadInput(
+            "no server is named" if not names else "--all needs no names",
+            "name servers, or say --all",
+        )
+    if all_:
+        return deployment.records.readable()[0]
+    found = [deployment.server(each, shortened=shortened) for each in names or ()]
+    return list({each.id: each for each in found}.values())
+
+
+def _change(
+    deployment: Deployment,
+    names: Sequence[str] | None,
+    every: _Every | None,
+    act: Callable[[Server], str],
+    json: bool,
+) -> None:
+    """Do it to each, and say what was done."""
+    found = _chosen(deployment, names, every is not None)
+    if every:
+        states = across_hosts.states(deployment, found)
+        found = [each for each in found if (states[each.id] in ON) is every.value]
+
+    def do(server: Server) -> Server:
+        done = act(server)
+        if not json:
+            print(f"{done} {_label(server)}" if " " not in done else f"{_label(server)} {done}")
+        return server
+
+    done, status = try_each(found, do)
+    if json:
+        _show_all(
+            deployment,
+            [deployment.server(each.id) for each in done],
+            json,
+            alone=len(names or ()) == 1,
+        )
+    raise typer.Exit(status)
+
+
+def _tell(what: str) -> None:
+    print(what, file=sys.stderr)
+
+
+def _label(server: Server) -> str:
+    return f"{server.name} ({server.id[:8]})"
 
 
 def _row(server: Server, state: str, where: list[str]) -> tuple[str, ...]:
@@ -187,10 +291,24 @@ def _describe(server: Server, state: str) -> dict[str, object]:
 
 
 def show_server(deployment: Deployment, server: Server, json: bool) -> None:
-    state = across_hosts.states(deployment, [server])[server.id]
+    _show_all(deployment, [server], json, alone=True)
+
+
+def _show_all(
+    deployment: Deployment, servers: Sequence[Server], json: bool, *, alone: bool
+) -> None:
+    """In JSON one that is named alone is an object, and several are a list."""
+    states = across_hosts.states(deployment, servers)
     if json:
-        print(as_json(_describe(server, state)))
+        plain = [_describe(each, states[each.id]) for each in servers]
+        print(as_json(plain[0] if alone and plain else plain))
         return
+    for number, each in enumerate(servers):
+        print(end="\n" if number else "")
+        _show_details(each, states[each.id])
+
+
+def _show_details(server: Server, state: str) -> None:
     hardware, flavor = server.hardware, server.flavor
     machine = (hardware.virt_type, hardware.firmware, hardware.machine)
     details(

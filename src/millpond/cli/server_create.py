@@ -16,15 +16,14 @@ from millpond.config import Settings
 from millpond.errors import BadOption, FileNotReadable
 from millpond.hosts.deployment import Deployment
 from millpond.model.server import Firmware, Flavor, Network, NetworkKind
-from millpond.model.sizes import parse_size
+from millpond.model.sizes import MiB, format_size, parse_size
 from millpond.servers import across_hosts
 from millpond.servers.config_drive import GuestConfiguration, host_name
 from millpond.servers.create import ServerRequest, plan_server
 
 _NETWORK = re.compile(r"[\w.+-]+")
 _USER_DATA_LIMIT = 64 * 1024  # Nova's limit before encoding; a larger one belongs on a web server
-_UNITS = {"memory": "m", "disk": "g", "ephemeral": "g", "swap": "m"}
-"""What a bare number counts, as in Nova."""
+_LEAST_MEMORY = 16 * MiB
 
 
 @app.command()
@@ -165,7 +164,8 @@ def choose_flavor(
         known = ", ".join(sorted(settings.flavors)) or "none is configured"
         raise BadOption("--flavor", f"there is no flavour {name!r}", f"known: {known}")
     flavor = settings.flavors[name] if name else Flavor()
-    said = {key: parse_size(text, unit=_UNITS[key]) for key, text in sizes.items() if text}
-    if said.get("memory") == 0:
-        raise BadOption("--memory", "a server needs some", "write such as 512M")
+    said = {key: parse_size(text) for key, text in sizes.items() if text}
+    if said.get("memory", _LEAST_MEMORY) < _LEAST_MEMORY:
+        reason = f"no guest boots with less than {format_size(_LEAST_MEMORY)}"
+        raise BadOption("--memory", reason, "write such as 512M")
     return Flavor(**(asdict(flavor) | said | {"vcpus": vcpus or flavor.vcpus}))

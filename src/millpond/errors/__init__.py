@@ -90,6 +90,9 @@ from millpond.errors.servers import (
     DiskNotFound as DiskNotFound,
     DiskRefused as DiskRefused,
     DetachTimeout as DetachTimeout,
+)
+from millpond.errors.servers import (
+    GuestStaysOn as GuestStaysOn,
     GuestWritesFaster as GuestWritesFaster,
     HostNotConfigured as HostNotConfigured,
     Interrupted as Interrupted,

@@ -87,7 +87,7 @@ class CannotResume(FetchInterrupted):
 class BadSize(BadInput):
     text: str
     message = "{self.text!r} is not a size"
-    hint = "write a number with an optional unit, such as 512M, 10G or 1.5T"
+    hint = "write a number with its unit, such as 512M, 10G or 1.5T"
 
 
 @dataclass(eq=False)

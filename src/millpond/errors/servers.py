@@ -94,6 +94,14 @@ class StillNeeded(Conflict):
 
 
 @dataclass(eq=False)
+class GuestStaysOn(Conflict):
+    server: str
+    reason: str
+    message = "server {self.server!r} still runs: {self.reason}"
+    hint = "--force (of reboot: --hard) powers it off as if its plug were pulled"
+
+
+@dataclass(eq=False)
 class DetachTimeout(Conflict):
     target: str
     seconds: int

@@ -107,9 +107,9 @@ class Deployment(Shared):
         servers, _ = self.records.readable()
         return summarize(reporter.hosts, answers, reporter.known(), servers)
 
-    def find(self, name_or_id: str) -> tuple[Host, Server]:
+    def find(self, name_or_id: str, *, shortened: bool = False) -> tuple[Host, Server]:
         """A server, and its host."""
-        server = self.server(name_or_id)
+        server = self.server(name_or_id, shortened=shortened)
         return self.host_of(server), server
 
     @property

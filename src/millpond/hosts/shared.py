@@ -6,11 +6,11 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 from millpond.config import ImageSourceOption, Settings
-from millpond.errors import Ambiguous, NotFound, Tool, Unsupported
+from millpond.errors import NotFound, Tool, Unsupported
 from millpond.images.catalogue import Catalogue
 from millpond.images.source import Library, SignatureCheck, TakesUploads
 from millpond.model.image import Image
-from millpond.model.names import ServerId
+from millpond.model.names import ServerId, begun_by, pick
 from millpond.model.server import Server
 from millpond.records.records import FileRecords, Records, RecordsOfHosts
 from millpond.system.locks import Locks
@@ -79,21 +79,20 @@ class Shared:
         )
         return check
 
-    def server(self, name_or_id: str) -> Server:
-        """By id, by name, or by the beginning of an id; also if another's record is damaged."""
+    def server(self, name_or_id: str, *, shortened: bool = False) -> Server:
+        """By name or id; ``shortened``, also by the first eight characters of an id, or more. Also
+        if another's record is damaged."""
         if found_by_id := self.records.find(ServerId(name_or_id)):
             return found_by_id
         servers, damaged = self.records.readable()
-        exact = [each for each in servers if name_or_id in (each.name, each.id)]
-        found = exact or [each for each in servers if each.id.startswith(name_or_id)]
-        if len(found) > 1:
-            raise Ambiguous("server", name_or_id, tuple(each.id for each in found))
-        if not found and damaged:
+        if found := pick("server", servers, name_or_id, shortened=shortened):
+            return found
+        if damaged:
             raise damaged[0]
-        if not found or not name_or_id:
-            advice = f"'{Tool.SERVER} list' shows what there is"
-            raise NotFound(f"there is no server {name_or_id!r}", advice)
-        return found[0]
+        advice = f"'{Tool.SERVER} list' shows what there is"
+        if begun := begun_by(servers, name_or_id):
+            advice = f"the id of {begun[0].name!r} begins so: say its name, or the whole id"
+        raise NotFound(f"there is no server {name_or_id!r}", advice)
 
     def image_users(self, image: Image) -> tuple[str, ...]:
         """Servers that were made from the image, or are booted with it."""

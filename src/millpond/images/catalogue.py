@@ -24,9 +24,9 @@ from millpond.errors import (
     StateNotWritable,
     UnreadableRecord,
 )
-from millpond.images.source import Stream, booted_with, pick
+from millpond.images.source import Stream, booted_with
 from millpond.model.image import Image
-from millpond.model.names import UUID, ImageId
+from millpond.model.names import UUID, ImageId, pick
 from millpond.records import codec
 from millpond.system import files
 from millpond.system.files import CHUNK
@@ -90,15 +90,12 @@ class Catalogue:
     def find(self, name_or_id: str) -> Image | None:
         return next((image for image in self.all() if name_or_id in (image.id, image.name)), None)
 
-    def get(self, name_or_id: str) -> Image:
+    def get(self, name_or_id: str, *, shortened: bool = False) -> Image:
         """Also if another's record cannot be read; not found, it may be that one."""
         images, unreadable = self.readable()
-        try:
-            return pick(images, name_or_id)
-        except ImageNotFound as error:
-            if unreadable:
-                raise unreadable[0] from error
-            raise
+        if found := pick("image", images, name_or_id, shortened=shortened):
+            return found
+        raise unreadable[0] if unreadable else ImageNotFound(name_or_id)
 
     def remove(self, image: Image) -> None:
         """Forget an image, and its content if no other image has the same. Whether a server

@@ -25,12 +25,12 @@ from millpond.errors import (
     UploadFailed,
 )
 from millpond.images.formats.inspection import Inspection
-from millpond.images.source import Proof, SignatureCheck, Stream, Upload, pick
+from millpond.images.source import Proof, SignatureCheck, Stream, Upload
 from millpond.model.callbacks import Progress
 from millpond.model.cloud import CloudAccess
 from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.image import Image
-from millpond.model.names import UUID, ImageId
+from millpond.model.names import UUID, ImageId, pick
 from millpond.model.sizes import MiB
 from millpond.records.journal import undo_on_failure
 from millpond.system import cloud
@@ -73,14 +73,17 @@ class Glance:
                 LOG.debug("left out: %s", error)
         return sorted(found, key=lambda image: (image.name, image.id))
 
-    def get(self, name_or_id: str) -> Image:
+    def get(self, name_or_id: str, *, shortened: bool = False) -> Image:
         if re.fullmatch(UUID, name_or_id):
             with suppress(ImageNotFound):
                 return self.describe(ImageId(name_or_id))
         named = self._list(name=name_or_id) if name_or_id else []
         if len(named) == 1:
             return self._measure(_image(named[0]))
-        return self._measure(pick(self.all(), name_or_id))
+        found = pick("image", self.all(), name_or_id, shortened=shortened)
+        if found is None:
+            raise ImageNotFound(name_or_id)
+        return self._measure(found)
 
     def describe(self, id: ImageId) -> Image:
         return self._measure(_image(self._answer(id)))

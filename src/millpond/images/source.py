@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from millpond.errors import Ambiguous, BadOption, ImageNotFound
+from millpond.errors import BadOption
 from millpond.model.callbacks import Progress
 from millpond.model.formats import ImageFormat
 from millpond.model.image import KERNEL_ID, RAMDISK_ID, Image
@@ -100,20 +100,9 @@ class Library(ImageSource, Protocol):
     def all(self) -> list[Image]:
         """Every image that a server can be made from."""
 
-    def get(self, name_or_id: str) -> Image:
-        """By name, by id, or by as much of an id as no other image's begins with."""
-
-
-def pick(images: Iterable[Image], name_or_id: str) -> Image:
-    """The one that is meant. Two may have a name where the source allows it."""
-    known = list(images)
-    found = [image for image in known if name_or_id in (image.id, image.name)]
-    found = found or [each for each in known if name_or_id and each.id.startswith(name_or_id)]
-    if not found:
-        raise ImageNotFound(name_or_id)
-    if len(found) > 1:
-        raise Ambiguous("image", name_or_id, tuple(image.id for image in found))
-    return found[0]
+    def get(self, name_or_id: str, *, shortened: bool = False) -> Image:
+        """By name or id; ``shortened``, also by the first eight characters of an id, or more. Two
+        may have a name where the source allows it."""
 
 
 def booted_with(images: Iterable[Image], image: Image) -> tuple[str, ...]:

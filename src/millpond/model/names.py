@@ -2,9 +2,10 @@
 
 import hashlib
 import re
-from typing import NewType
+from collections.abc import Iterable
+from typing import NewType, Protocol, TypeVar
 
-from millpond.errors import BadName
+from millpond.errors import Ambiguous, BadName
 from millpond.model.formats import DiskFormat
 from millpond.model.sizes import MiB
 
@@ -16,6 +17,9 @@ ImageId = NewType("ImageId", str)
 _MOST_BYTES = 200
 _NAME = re.compile(r"[^\W_][\w.+ -]{0,199}")
 
+_SHORTEST_ID = 8
+"""Characters by which an id may be said where nothing is changed: as far as the first hyphen."""
+
 UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _VOLUME = re.compile(rf"({UUID})_(.+)")
 
@@ -25,6 +29,32 @@ def check_name(kind: str, name: str) -> str:
     if not _NAME.fullmatch(name) or name != name.strip() or len(name.encode()) > _MOST_BYTES:
         raise BadName(kind, name)
     return name
+
+
+class Named(Protocol):
+    @property
+    def id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+
+
+N = TypeVar("N", bound=Named)
+
+
+def pick(kind: str, known: Iterable[N], said: str, *, shortened: bool = False) -> N | None:
+    """The one of this name or id; ``shortened``, of one whose id begins so. That is not for what
+    changes something: a name that is gone may be how the id of another begins."""
+    everything = list(known)
+    found = [each for each in everything if said in (each.id, each.name)]
+    found = found or (begun_by(everything, said) if shortened else [])
+    if len(found) > 1:
+        raise Ambiguous(kind, said, tuple(each.id for each in found))
+    return found[0] if found else None
+
+
+def begun_by(known: Iterable[N], said: str) -> list[N]:
+    """Those whose ids begin so."""
+    return [each for each in known if len(said) >= _SHORTEST_ID and each.id.startswith(said)]
 
 
 def printable(text: str, keep: str = "") -> str:

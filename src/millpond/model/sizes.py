@@ -15,13 +15,17 @@ _FACTORS = {"": 1, "b": 1, "k": KiB, "m": MiB, "g": GiB, "t": 1024 * GiB}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?|(b)?)", re.IGNORECASE)
 
 
-def parse_size(text: str, *, unit: str = "") -> int:
-    """``10G``, ``512 MiB``, ``1.5t`` to bytes; a bare number counts in ``unit``."""
+def parse_size(text: str, *, unit: str | None = None) -> int:
+    """``10G``, ``512 MiB``, ``1.5t`` to bytes; a bare number counts in ``unit``, or is refused
+    unless it is 0."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise BadSize(text)
     number, unit_given, byte = match.groups()
-    size = int(Decimal(number) * _FACTORS[(unit_given or byte or unit).lower()])
+    stated = unit_given or byte or unit
+    if stated is None and Decimal(number):
+        raise BadSize(text)
+    size = int(Decimal(number) * _FACTORS[(stated or "").lower()])
     if size > _MOST:
         raise BadSize(text)
     return size

@@ -1,8 +1,10 @@
 """Start, stop and reboot a server."""
 
 import logging
+from collections.abc import Callable
 from functools import partial
 
+from millpond.errors import GuestStaysOn
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON
 from millpond.model.callbacks import noop
@@ -15,6 +17,11 @@ from millpond.system.waiting import wait_until
 
 LOG = logging.getLogger(__name__)
 
+Tell = Callable[[str], None]
+"""What is waited for, for people."""
+
+_QUIET = 1.0
+"""Seconds that nobody need be told of."""
 REMOVAL = "disk remove"
 """A server may be stopped in the middle of it: then its guest holds no disk any more."""
 
@@ -27,23 +34,20 @@ def start(host: Host, server: Server) -> None:
     LOG.info("started server %s", server.name)
 
 
-def stop(host: Host, server: Server, *, patience: float) -> bool:
-    """Ask the guest to power off, and pull the plug if it has not after ``patience`` seconds.
-
-    Whether the guest did it itself.
-    """
+def stop(host: Host, server: Server, *, patience: float, tell: Tell = noop) -> None:
+    """Ask the guest to power off. Raises GuestStaysOn if it has not after ``patience`` seconds;
+    without any, the plug is pulled."""
     with host.records.lock(server):
         steps.load_idle(host, server, but=REMOVAL)
-        clean = _stop(host, patience, server)
-    LOG.info("stopped server %s%s", server.name, "" if clean else " by pulling the plug")
-    return clean
+        _stop(host, patience, tell, server)
+    LOG.info("stopped server %s%s", server.name, "" if patience else " by pulling the plug")
 
 
-def reboot(host: Host, server: Server, *, patience: float) -> None:
-    """Off and on again, with the domain defined anew from the record."""
+def reboot(host: Host, server: Server, *, patience: float, tell: Tell = noop) -> None:
+    """Off, as stop() does it, and on again, with the domain defined anew from the record."""
     with host.records.lock(server):
         current = steps.load_idle(host, server)
-        verb = rebooting(host, patience=patience)
+        verb = rebooting(host, patience=patience, tell=tell)
         journal.run(verb, current, ServerJournal(host.records), host.watch)
     LOG.info("rebooted server %s", server.name)
 
@@ -62,18 +66,23 @@ def starting(host: Host) -> Verb[Server]:
     )
 
 
-def rebooting(host: Host, *, patience: float = 0) -> Verb[Server]:
+def rebooting(host: Host, *, patience: float = 0, tell: Tell = noop) -> Verb[Server]:
+    """Left at its first step, it goes on only if the guest has powered off meanwhile."""
     return Verb(
         "reboot",
         (
-            Step("stop", as_step(partial(_stop, host, patience)), noop),
+            Step("stop", as_step(partial(_stop, host, patience, tell)), noop),
             Step("domain", partial(_define_if_off, host), noop),
             Step("start", partial(steps.power_on, host), noop),
         ),
         finished=without_operation,
         undone=without_operation,
-        resumes=True,
+        arrived=partial(_is_off, host),
     )
+
+
+def _is_off(host: Host, server: Server, step: str) -> bool:
+    return step != "stop" or host.domains.state(server.id) not in ON
 
 
 def _define_if_off(host: Host, server: Server) -> Server:
@@ -84,13 +93,19 @@ def _define_if_off(host: Host, server: Server) -> Server:
     return server
 
 
-def _stop(host: Host, patience: float, server: Server) -> bool:
+def _stop(host: Host, patience: float, tell: Tell, server: Server) -> None:
     state = host.domains.state(server.id)
     if state not in ON:
-        return True
-    if state == "running" and patience > 0:
-        host.domains.shutdown(server.id)
-        if wait_until(lambda: host.domains.state(server.id) not in ON, patience):
-            return True
-    host.domains.power_off(server.id)
-    return False
+        return
+    if not patience or state == "crashed":
+        host.domains.power_off(server.id)
+        return
+    if state not in ("running", "stopping"):
+        raise GuestStaysOn(server.name, f"it is {state}, and its guest cannot power itself off")
+    host.domains.shutdown(server.id)
+    first = min(_QUIET, patience)
+    if wait_until(lambda: host.domains.state(server.id) not in ON, first):
+        return
+    tell(f"waiting for the guest of {server.name} to power off, {patience:g} s at the most")
+    if not wait_until(lambda: host.domains.state(server.id) not in ON, patience - first):
+        raise GuestStaysOn(server.name, f"its guest has not powered off within {patience:g} s")
