@@ -60,7 +60,7 @@ def test_a_kernel_and_a_ramdisk_are_images_as_long_as_they_are(
 def test_names_of_kernel_and_ramdisk_are_kept_as_ids(
     catalogue: Intake, root: Path, kernel: Image, ramdisk: Image
 ) -> None:
-    stated = {"kernel_id": kernel.name, "ramdisk_id": ramdisk.id[:8], "os_command_line": "quiet"}
+    stated = {"kernel_id": kernel.name, "ramdisk_id": ramdisk.id, "os_command_line": "quiet"}
 
     image = catalogue.add(root, name="root", format=ImageFormat.AMI, properties=stated)
 

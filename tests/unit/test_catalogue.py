@@ -70,14 +70,18 @@ def files_of(*images: Image) -> set[str]:
 # Adding
 
 
-def test_an_added_image_is_found_by_name_id_and_prefix(catalogue: Intake, disk: Path) -> None:
+def test_an_added_image_is_found_by_name_and_id(catalogue: Intake, disk: Path) -> None:
     image = catalogue.add(disk, name="guest", properties={"hw_disk_bus": "scsi"})
 
     assert (image.format, image.size, image.virtual_size) == (ImageFormat.RAW, 4 * MiB, 4 * MiB)
     assert image.digest == sha512(disk.read_bytes()).hexdigest()
     assert image.properties == {"hw_disk_bus": "scsi"}
-    for text in ("guest", image.id, image.id[:8]):
+    for text in ("guest", image.id):
         assert catalogue.get(text) == image
+    assert catalogue.get(image.id[:8], shortened=True) == image
+    for text, shortened in ((image.id[:8], False), (image.id[:7], True), (image.id[1:], True)):
+        with pytest.raises(ImageNotFound):
+            catalogue.get(text, shortened=shortened)
     assert catalogue.find("guest") == catalogue.find(image.id) == image
     assert catalogue.find(image.id[:8]) is None
     assert catalogue.describe(image.id) == image
@@ -276,7 +280,7 @@ def test_too_little_of_an_id_is_ambiguous(catalogue: Intake, directory: Path, di
     (directory / "records" / f"{twin}.json").write_text(json.dumps(record))
 
     with pytest.raises(Ambiguous) as caught:
-        catalogue.get(image.id[:-1])
+        catalogue.get(image.id[:-1], shortened=True)
     assert set(caught.value.matches) == {image.id, twin}
     assert catalogue.get(image.id) == image
 
