@@ -87,7 +87,8 @@ def test_all_means_those_that_it_is_for(guest):
 def test_of_several_all_are_tried_and_the_first_error_decides(guest, connection):
     for name in ("a", "b"):
         create(guest, name)
-    guest.ok("server", "start", "a", "b")
+    for each in guest.json("server", "start", "a", "b"):
+        guest.wait_for_console(each["id"], "READY")
     connection.lookupByName("a").suspend()
     status, message = guest.fails("server", "stop", "a", "b", "--timeout", "20")
     assert status == 4
