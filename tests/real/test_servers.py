@@ -78,7 +78,7 @@ def test_a_server_on_a_native_qcow2_template_runs_on_its_own_overlay(
     assert base.find("source").get("volume") == template
     assert len(base.find("backingStore")) == 0
 
-    assert volumes(connection) == [f"{made['id']}_disk"]
+    assert set(volumes(connection)) == {f"{made['id']}_disk", f"{made['id']}_disk.config"}
     status = os.stat(millpond.bases / template)
     assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (0, 0, 0o444)
 
@@ -269,7 +269,7 @@ def test_a_moved_pool_needs_no_change_of_domains(millpond, qcow2, connection):
 def test_pools_are_listed_with_what_is_in_them(millpond, qcow2):
     create(millpond, "web", qcow2)
     listed = {each["name"]: each for each in millpond.json("pool", "list")}
-    assert listed["nova-disks-pool"]["volumes"] == 1
+    assert listed["nova-disks-pool"]["volumes"] == 2
     assert listed["nova-base-images-pool"]["keeps"] == "templates"
     shown = millpond.json("pool", "show", "nova-disks-pool")
     assert shown["volumes"][0]["belongs_to"] == "server web"
@@ -335,7 +335,7 @@ def test_explain_says_what_then_happens(millpond, qcow2, vmdk):
         before = millpond.json("explain", image)["hosts"][0]
         assert not before["template_exists"]
         made = create(millpond, image, image, "--no-start")
-        (disk,) = made["disks"]
+        disk, _config_drive = made["disks"]
         assert before["backend"] == disk["backend"]
         assert before["template"] == disk["template"]["volume"]
         assert before["template_format"] == disk["template"]["format"]

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,6 +132,16 @@ def millpond(libvirtd: PrivateLibvirtd, workdir: Path) -> Millpond:
 def linux_guest() -> Path:
     """The small Linux that ``make guests`` builds. Do not boot it: add it as an image."""
     return _built("linux.raw")
+
+
+@pytest.fixture(scope="session")
+def cloud_image() -> Path:
+    """A Debian cloud image; beside it its file system, as root.tar.gz."""
+    if os.geteuid() or shutil.which("mmdebstrap") is None:
+        pytest.skip("it is built by mmdebstrap, as root: tools/setup nested-packages")
+    builder = Path(__file__).parents[2] / "tools/guests/build-cloud"
+    done = subprocess.run([builder], stdout=subprocess.PIPE, text=True, check=True)
+    return Path(done.stdout.strip()) / "cloud.qcow2"
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,11 @@ from typing import Any
 import pycdlib
 
 from millpond.model.server import Server
-from millpond.model.sizes import MiB
+from millpond.model.sizes import KiB, MiB
 
 _LABEL = "config-2"  # cloud-init looks for a file system of this label
 _SEED = 512  # bytes for the guest's random generator, as many as Nova gives
+_ROOM = 512 * KiB  # for the file system, and what the record says
 _LONGEST_LABEL = 63  # of a host name (RFC 1123)
 
 
@@ -34,7 +35,7 @@ class GuestConfiguration:
     def drive_size(self) -> int:
         """Room for the drive of whatever server, and for more to be said later."""
         said = sum(map(len, self.keys)) + len(self.user_data) + len(json.dumps(self.vendor_data))
-        return -(-said // MiB) * MiB + MiB
+        return -(-(said + _ROOM) // MiB) * MiB
 
     def drive(self, server: Server) -> bytes:
         """An ISO 9660 image with Rock Ridge and Joliet names, which fills its disk."""
