@@ -78,6 +78,7 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "create": create,
     "delete": of_server(delete.delete),
     "start": of_server(power.start),
+    "stop": of_server(lambda host, server: power.stop(host, server, patience=0)),
     "reboot": of_server(lambda host, server: power.reboot(host, server, patience=0)),
     "grow": grow,
     "add": of_server(lambda host, server, size: data_disks.add(host, server, int(size))),

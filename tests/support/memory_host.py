@@ -197,6 +197,7 @@ class Domains:
     def undefine(self, id: str) -> None:
         with self._world.moments.around("call"):
             self.defined.pop(id, None)
+            self._world.autostart.on.discard(id)
 
     def start(self, id: str, *, paused: bool = False) -> None:
         with self._world.moments.around("call"):
@@ -242,6 +243,16 @@ class Domains:
 def detach(domains: dict[str, DomainXml], id: str, target: str) -> None:
     kept = tuple(each for each in domains[id].disks if each.target != target)
     domains[id] = replace(domains[id], disks=kept)
+
+
+class Autostart:
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self.on: set[str] = set()
+
+    def put(self, id: str, on: bool) -> None:
+        with self._world.moments.around("call"):
+            self.on = self.on | {id} if on else self.on - {id}
 
 
 class DomainRecords:
@@ -363,6 +374,7 @@ class World:
         self.pool = Pool("disks", type_, self.moments, self.contents)
         self.pools = Pools(base, self.pool)
         self.domains = Domains(self)
+        self.autostart = Autostart(self)
         self.records = Records(state, self.moments)
         self.claims = Claims(self.moments)
         self.backend = Backend.RAW if type_ is PoolType.DIR else Backend.LVM
@@ -414,6 +426,7 @@ class World:
             "name": "local",
             "domains": self.domains,
             "domain_disks": DomainDisks(self),
+            "autostart": self.autostart,
             "domain_records": DomainRecords(self),
             "block_jobs": BlockJobs(self),
             "records": self.records,

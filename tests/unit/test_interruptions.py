@@ -6,7 +6,7 @@ true, and a recovery that is left in peace finishes.
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -125,6 +125,9 @@ SCENARIOS = {
     "start": Scenario(
         verb="start", make=stopped, act=lambda world, each: power.start(world.host, each)
     ),
+    "stop": Scenario(
+        verb="stop", make=running, act=lambda world, each: power.stop(world.host, each, patience=0)
+    ),
     "reboot": Scenario(
         verb="reboot",
         make=running,
@@ -235,7 +238,9 @@ def look_at(world: World, server: Server) -> None:
             assert [Path(world.path_of(disk)).name for disk in found.disks] == volumes
     marked = domains.defined[server.id].record
     assert marked
-    assert codec.decode_server(marked.record.encode(), Path()) == without_operation(server)
+    copied = codec.decode_server(marked.record.encode(), Path())
+    assert copied == replace(without_operation(server), should_run=False)
+    assert (server.id in world.autostart.on) == server.should_run
     assert world.claims.held[server.id] == sum(disk.size for disk in server.disks)
 
 

@@ -35,6 +35,7 @@ SUBCOMMANDS = {
     ("server", "adopt"): "millpond.cli.server_adopt",
     ("server", "create"): "millpond.cli.server_create",
     ("server", "disk"): "millpond.cli.server_disk",
+    ("server", "set"): "millpond.cli.server_set",
     ("server", "snapshot"): "millpond.cli.server_snapshot",
 }
 

@@ -66,8 +66,8 @@ def show(
 ) -> None:
     """Show all that is known of servers."""
     deployment = Deployment.load(ctx.obj.config_files)
-    found = _chosen(deployment, servers, all_, shortened=True)
-    _show_all(deployment, found, json, alone=len(servers or ()) == 1)
+    found = chosen(deployment, servers, all_, shortened=True)
+    show_all(deployment, found, json, alone=len(servers or ()) == 1)
 
 
 @app.command()
@@ -99,7 +99,7 @@ def start(
 
     def act(server: Server) -> str:
         host = deployment.host_of(server)
-        if host.domains.state(server.id) in ON:
+        if server.should_run and host.domains.state(server.id) in ON:
             return "runs already"
         power.start(host, server)
         return "started"
@@ -174,14 +174,14 @@ def delete(
 ) -> None:
     """Delete servers and their disks. On a terminal it asks first where one runs, or has data."""
     deployment = Deployment.load(ctx.obj.config_files)
-    found = _chosen(deployment, servers)
+    found = chosen(deployment, servers)
     if not yes and sys.stdin.isatty():
         _ask_about_deleting(deployment, found)
 
     def act(server: Server) -> Server:
         across_hosts.delete(deployment, server.id, force=force)
         if not json:
-            print(f"deleted {_label(server)}")
+            print(f"deleted {label(server)}")
         return server
 
     done, status = try_each(found, act)
@@ -194,7 +194,7 @@ def delete(
 def _ask_about_deleting(deployment: Deployment, servers: Sequence[Server]) -> None:
     states = across_hosts.states(deployment, servers)
     lost = [
-        f"{_label(each)}: {', '.join(what)}"
+        f"{label(each)}: {', '.join(what)}"
         for each in servers
         if (what := _at_stake(each, states[each.id]))
     ]
@@ -216,7 +216,7 @@ class _Every(Enum):
     STOPPED = False
 
 
-def _chosen(
+def chosen(
     deployment: Deployment,
     names: Sequence[str] | None,
     all_: bool = False,
@@ -243,7 +243,7 @@ def _change(
     json: bool,
 ) -> None:
     """Do it to each, and say what was done."""
-    found = _chosen(deployment, names, every is not None)
+    found = chosen(deployment, names, every is not None)
     if every:
         states = across_hosts.states(deployment, found)
         found = [each for each in found if (states[each.id] in ON) is every.value]
@@ -251,12 +251,12 @@ def _change(
     def do(server: Server) -> Server:
         done = act(server)
         if not json:
-            print(f"{done} {_label(server)}" if " " not in done else f"{_label(server)} {done}")
+            print(f"{done} {label(server)}" if " " not in done else f"{label(server)} {done}")
         return server
 
     done, status = try_each(found, do)
     if json:
-        _show_all(
+        show_all(
             deployment,
             [deployment.server(each.id) for each in done],
             json,
@@ -269,7 +269,7 @@ def _tell(what: str) -> None:
     print(what, file=sys.stderr)
 
 
-def _label(server: Server) -> str:
+def label(server: Server) -> str:
     return f"{server.name} ({server.id[:8]})"
 
 
@@ -277,7 +277,7 @@ def _row(server: Server, state: str, where: list[str]) -> tuple[str, ...]:
     root = server.find_disk()
     return (
         server.name,
-        state,
+        _state(server, state),
         *where,
         server.image.name,
         root.backend if root else "",
@@ -286,15 +286,19 @@ def _row(server: Server, state: str, where: list[str]) -> tuple[str, ...]:
     )
 
 
+def _state(server: Server, state: str) -> str:
+    return f"{state}, should run" if state == "stopped" and server.should_run else state
+
+
 def _describe(server: Server, state: str) -> dict[str, object]:
     return {"state": state, **codec.plain_server(server)}
 
 
 def show_server(deployment: Deployment, server: Server, json: bool) -> None:
-    _show_all(deployment, [server], json, alone=True)
+    show_all(deployment, [server], json, alone=True)
 
 
-def _show_all(
+def show_all(
     deployment: Deployment, servers: Sequence[Server], json: bool, *, alone: bool
 ) -> None:
     """In JSON one that is named alone is an object, and several are a list."""
@@ -315,7 +319,8 @@ def _show_details(server: Server, state: str) -> None:
         [
             ("Name", server.name),
             ("Id", server.id),
-            ("State", state),
+            ("State", _state(server, state)),
+            ("Autostart", "yes" if server.autostart else "no"),
             ("Host", server.host),
             ("Image", f"{server.image.name} ({server.image.format}, {server.image.id})"),
             ("Size", f"{flavor.vcpus} vCPU, {format_size(flavor.memory)} memory"),

@@ -14,6 +14,7 @@ from millpond.doctor import (
     permissions,
     placement,
     pools,
+    power,
     records,
     servers,
     space,
@@ -93,6 +94,7 @@ OF_A_HOST: tuple[Check[Host], ...] = (
     ),
     Check(name="domains", looks=(servers.domains, strays.domains), needs=("versions", "records")),
     Check(name="disks", looks=(servers.disks,), needs=("records", "pools")),
+    Check(name="power", looks=(power.running, power.autostart), needs=("versions", "records")),
     Check(name="volumes", looks=(strays.volumes,), needs=("records", "pools")),
     Check(
         name="directories",

@@ -26,6 +26,7 @@ from millpond.legacy.storage import LegacyStorage
 from millpond.libvirt import virtualization
 from millpond.libvirt.block_jobs import BlockJobs
 from millpond.libvirt.domains import (
+    Autostart,
     ConsoleFiles,
     Consoles,
     ConsoleVolumes,
@@ -168,6 +169,10 @@ class Host:
     @cached_property
     def domain_disks(self) -> DomainDisks:
         return DomainDisks(self.libvirtd)
+
+    @cached_property
+    def autostart(self) -> Autostart:
+        return Autostart(self.libvirtd)
 
     @cached_property
     def domain_records(self) -> DomainRecords:

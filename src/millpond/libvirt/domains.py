@@ -190,6 +190,23 @@ class DomainRecords:
             raise
 
 
+class Autostart:
+    """Which domains libvirt starts when it first runs after a boot of the host."""
+
+    def __init__(self, host: Libvirtd) -> None:
+        self._host = host
+
+    def ids(self) -> frozenset[str]:
+        with self._host.calling("listing domains that start with the host") as connection:
+            found = connection.listAllDomains(libvirtd.LIST_AUTOSTART)
+        return frozenset(each.UUIDString() for each in found)
+
+    def put(self, id: ServerId, on: bool) -> None:
+        with _get(self._host, id, "setting the autostart") as domain:
+            if bool(domain.autostart()) != on:
+                domain.setAutostart(on)
+
+
 class DomainDisks:
     """The disks of domains, and what those are backed by."""
 

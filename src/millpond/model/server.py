@@ -165,6 +165,10 @@ class Server:
     """None: the root disk boots by itself."""
     operation: Operation | None = None
     created: str = ""
+    should_run: bool = False
+    """What was last asked for. Not in a record from before, which says nothing of it."""
+    autostart: bool = True
+    """Whether it starts with its host, if it should run."""
     schema: int = field(default=SCHEMA)
 
     @property
@@ -174,6 +178,10 @@ class Server:
             case OverlayDetails(overlay=found) | DeleteDetails(overlay=found):
                 return found
         return None
+
+    @property
+    def starts_with_host(self) -> bool:
+        return self.should_run and self.autostart
 
     def find_disk(self, role: str = "disk") -> Disk | None:
         return next((each for each in self.disks if each.role == role), None)

@@ -17,7 +17,13 @@ from millpond.servers import delete as deletion
 from millpond.servers import steps
 from millpond.servers.create import ServerRequest, plan_server, scheduling_request
 
-_DOING = {"create": "creating", "delete": "deleting", "start": "starting", "reboot": "rebooting"}
+_DOING = {
+    "create": "creating",
+    "delete": "deleting",
+    "start": "starting",
+    "stop": "stopping",
+    "reboot": "rebooting",
+}
 
 
 def statuses(servers: Sequence[Server], records: Records, domains: Domains) -> Mapping[str, str]:

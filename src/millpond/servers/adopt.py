@@ -10,6 +10,7 @@ from millpond.errors import BadName, Conflict, NameTaken, NotFound, Tool
 from millpond.hosts.host import Host
 from millpond.legacy.layout import NovaLayout
 from millpond.legacy.nova_domain import NovaDomainXml, objections, server_of
+from millpond.libvirt.domains import ON
 from millpond.model.names import ServerId, check_name
 from millpond.model.server import Server
 from millpond.servers import steps
@@ -35,12 +36,14 @@ def adopt(host: Host, layout: NovaLayout, id: ServerId) -> Server:
     if (reasons := tuple(objections(found, domain))) or domain is None:
         raise Conflict(f"server {id} cannot be adopted: {'; '.join(reasons)}", _ADOPTABLE)
     refuse_foreign_servers(host)
-    server = _rename_as_in_nova(host, server_of(found, domain, host.name), domain)
+    made = replace(server_of(found, domain, host.name), should_run=host.domains.state(id) in ON)
+    server = _rename_as_in_nova(host, made, domain)
     with host.records.lock(server), host.records.lock_name(server.name):
         steps.refuse_taken_name(host, server)
         # Ended between the two, 'doctor --adopt' makes the record from the domain.
         steps.write_metadata(host, server)
         host.records.put(server)
+        steps.sync_autostart(host, server)
     LOG.info("adopted server %s (%s) of Nova's", server.name, server.id)
     return server
 

@@ -41,7 +41,7 @@ def add(host: Host, server: Server, size: int) -> Disk:
 def remove(host: Host, server: Server, role: str) -> None:
     """Called again while the guest still has the disk, it goes on waiting for it."""
     with host.records.lock(server):
-        current = steps.load_idle(host, server, but=REMOVAL)
+        current = steps.load_idle(host, server, but=(REMOVAL,))
         if current.get_disk(role).content is not Content.DATA:
             reason = "it came with the server and goes with it"
             raise Unsupported(f"removing {role}", reason, "only data disks come and go")

@@ -1,6 +1,7 @@
 """A server's record to the domain that runs it."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from millpond.model.layer import Chain, FileSource
@@ -63,8 +64,9 @@ def domain_xml(server: Server, owner: str, console_log: Path | None, chains: Cha
 def record_xml(server: Server, owner: str) -> RecordXml:
     """The copy of the record in the domain: for people, and to rebuild a lost state directory.
     The operation under way is the state directory's business, unless the domain is not as the
-    record says as long as it lasts."""
-    return RecordXml(owner=owner, record=codec.encode_server(server).decode())
+    record says as long as it lasts. Whether it should run, libvirt's autostart says."""
+    copied = replace(server, should_run=False)
+    return RecordXml(owner=owner, record=codec.encode_server(copied).decode())
 
 
 def disk_xml(server: Server, disk: Disk, chain: Chain) -> DiskXml:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from millpond.errors import GuestStaysOn
@@ -38,8 +39,12 @@ def stop(host: Host, server: Server, *, patience: float, tell: Tell = noop) -> N
     """Ask the guest to power off. Raises GuestStaysOn if it has not after ``patience`` seconds;
     without any, the plug is pulled."""
     with host.records.lock(server):
-        steps.load_idle(host, server, but=REMOVAL)
-        _stop(host, patience, tell, server)
+        current = steps.load_idle(host, server, but=(REMOVAL, "stop"))
+        if current.operation and current.operation.verb == REMOVAL:
+            host.records.put(_keep_off(host, patience, tell, current))
+        else:
+            verb = stopping(host, patience=patience, tell=tell)
+            journal.run(verb, without_operation(current), ServerJournal(host.records), host.watch)
     LOG.info("stopped server %s%s", server.name, "" if patience else " by pulling the plug")
 
 
@@ -58,11 +63,24 @@ def starting(host: Host) -> Verb[Server]:
         "start",
         (
             Step("domain", partial(_define_if_off, host), noop),
-            Step("start", partial(steps.power_on, host), noop),
+            Step("start", partial(steps.power_on, host), partial(steps.sync_autostart, host)),
         ),
         finished=without_operation,
         undone=without_operation,
         resumes=True,
+    )
+
+
+def stopping(host: Host, *, patience: float = 0, tell: Tell = noop) -> Verb[Server]:
+    """Interrupted, it goes on only if the guest has powered off meanwhile: else it still should
+    run."""
+    keep_off = partial(_keep_off, host, patience, tell)
+    return Verb(
+        "stop",
+        (Step("stop", keep_off, partial(steps.sync_autostart, host)),),
+        finished=without_operation,
+        undone=without_operation,
+        arrived=partial(_is_off, host),
     )
 
 
@@ -73,12 +91,19 @@ def rebooting(host: Host, *, patience: float = 0, tell: Tell = noop) -> Verb[Ser
         (
             Step("stop", as_step(partial(_stop, host, patience, tell)), noop),
             Step("domain", partial(_define_if_off, host), noop),
-            Step("start", partial(steps.power_on, host), noop),
+            Step("start", partial(steps.power_on, host), partial(steps.sync_autostart, host)),
         ),
         finished=without_operation,
         undone=without_operation,
         arrived=partial(_is_off, host),
     )
+
+
+def _keep_off(host: Host, patience: float, tell: Tell, server: Server) -> Server:
+    _stop(host, patience, tell, server)
+    off = replace(server, should_run=False)
+    steps.sync_autostart(host, off)
+    return off
 
 
 def _is_off(host: Host, server: Server, step: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from millpond.errors import UnknownOperation
 from millpond.hosts.host import Host
-from millpond.libvirt.domains import MarkedDomain
+from millpond.libvirt.domains import ON, MarkedDomain
 from millpond.model.server import Server
 from millpond.records import codec, journal
 from millpond.records.journal import Verb
@@ -22,6 +22,7 @@ VERBS: Mapping[str, Callable[[Host, Any], Verb[Server]]] = {
     "create": lambda host, _: create.creation(host),
     "delete": delete.deletion,
     "start": lambda host, _: power.starting(host),
+    "stop": lambda host, _: power.stopping(host),
     "reboot": lambda host, _: power.rebooting(host),
     "grow": grow.growing,
     "disk add": data_disks.adding,
@@ -65,12 +66,15 @@ def _rebuild_record(host: Host, domain: MarkedDomain) -> Server | None:
     if found.id != domain.uuid:
         LOG.warning("domain %s carries the record of server %s: left alone", domain.name, found.id)
         return None
-    server = replace(found, host=host.name)
+    runs = host.domains.state(found.id) in ON
+    should_run = runs or found.id in host.autostart.ids()
+    server = replace(found, host=host.name, should_run=should_run)
     with host.records.lock(server):
         if elsewhere := host.records.host_of(server.id):
             LOG.warning("domain %s is left alone: its server is on %s", domain.name, elsewhere)
             return None
         steps.write_metadata(host, server)
+        steps.sync_autostart(host, server)
         host.records.put(server)
     LOG.info("adopted server %s (%s)", server.name, server.id)
     return server

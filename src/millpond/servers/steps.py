@@ -2,7 +2,7 @@
 be done again."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -18,13 +18,13 @@ LOG = logging.getLogger(__name__)
 _REPAIR = f"'{Tool.REPAIR_PLACEMENT}' puts that right"
 
 
-def load_idle(host: Host, server: Server, *, but: str = "") -> Server:
+def load_idle(host: Host, server: Server, *, but: Collection[str] = ()) -> Server:
     """The record as it is now that its lock is held; one left in the middle is refused, ``but``
-    of this verb."""
+    of these verbs."""
     current = host.records.find(server.id)
     if current is None:
         raise WrongState(server.name, "gone", "there")
-    if current.operation and current.operation.verb != but:
+    if current.operation and current.operation.verb not in but:
         raise Interrupted(server.name, current.operation.verb, current.operation.step)
     return current
 
@@ -80,6 +80,7 @@ def define(host: Host, server: Server) -> Server:
     log = host.consoles.make(server.id)
     chains = {disk.role: host.disks.chain(disk) for disk in server.disks}
     host.domains.define(domain_xml(without_operation(server), host.records.owner, log, chains))
+    sync_autostart(host, server)
     return server
 
 
@@ -105,10 +106,18 @@ def write_metadata(host: Host, server: Server) -> None:
     host.domain_records.put(server.id, record_xml(server, host.records.owner))
 
 
+def sync_autostart(host: Host, server: Server) -> None:
+    """libvirt starts with the host what should run and starts with it, and nothing else."""
+    host.autostart.put(server.id, server.starts_with_host)
+
+
 def power_on(host: Host, server: Server) -> Server:
+    """From now on it should run."""
     with host.starts.hold():
         host.domains.start(server.id)
-    return server
+    on = replace(server, should_run=True)
+    sync_autostart(host, on)
+    return on
 
 
 def power_off(host: Host, server: Server) -> None:
