@@ -33,7 +33,13 @@ def create(millpond, name, image, *options):
 def test_a_snapshot_boots_where_the_server_was(millpond, guest, micro_guest, options):
     image = millpond.json("server", "snapshot", "web", "snap", *options)
     assert image["virtual_size"] == MiB
-    assert image["properties"] == {"hw_vif_model": "e1000"}
+    hardware = millpond.server("web").hardware
+    assert image["properties"] == {
+        "hw_firmware_type": "bios",
+        "hw_machine_type": hardware.machine,
+        "hw_disk_bus": "virtio",
+        "hw_vif_model": "e1000",
+    }
     made = create(millpond, "again", "snap")
     text = millpond.wait_for_console(made["id"], "READY")
     assert micro_guest.marker in text
@@ -71,3 +77,12 @@ def refuse_everything(millpond):
     ):
         found, message = millpond.fails("server", "snapshot", *words)
         assert (found, sentence in message) == (code, True), message
+
+
+def test_a_snapshot_has_the_hardware_of_its_server(millpond, micro_guest):
+    millpond.ok("image", "add", micro_guest.path, "--name", "guest")
+    made = create(millpond, "ue", "guest", "--firmware", "uefi", "--no-start")
+    assert made["hardware"]["firmware"] == "uefi"
+    millpond.ok("server", "snapshot", "ue", "snap")
+    again = create(millpond, "again", "snap", "--no-start")
+    assert again["hardware"] == made["hardware"]

@@ -58,6 +58,15 @@ def with_data(made: Callable[[World], Server]) -> Callable[[World], Server]:
     return make
 
 
+def with_detached(made: Callable[[World], Server]) -> Callable[[World], Server]:
+    def make(world: World) -> Server:
+        server = with_data(made)(world)
+        data_disks.detach(world.host, server, DATA)
+        return server
+
+    return make
+
+
 def interrupted(
     made: Callable[[World], Server], act: Callable[[World, Server], object], at: int
 ) -> Callable[[World], Server]:
@@ -156,6 +165,36 @@ SCENARIOS = {
         make=with_data(running),
         act=lambda world, each: data_disks.remove(world.host, each, DATA),
     ),
+    "disk remove, detached": Scenario(
+        verb="disk remove",
+        make=with_detached(running),
+        act=lambda world, each: data_disks.remove(world.host, each, DATA),
+    ),
+    "disk detach": Scenario(
+        verb="disk detach",
+        make=with_data(stopped),
+        act=lambda world, each: data_disks.detach(world.host, each, DATA),
+    ),
+    "disk detach while it runs": Scenario(
+        verb="disk detach",
+        make=with_data(running),
+        act=lambda world, each: data_disks.detach(world.host, each, DATA),
+    ),
+    "disk attach": Scenario(
+        verb="disk attach",
+        make=with_detached(stopped),
+        act=lambda world, each: data_disks.attach(world.host, each, DATA),
+    ),
+    "disk attach while it runs": Scenario(
+        verb="disk attach",
+        make=with_detached(running),
+        act=lambda world, each: data_disks.attach(world.host, each, DATA),
+    ),
+    "grow of a detached disk": Scenario(
+        verb="grow",
+        make=with_detached(running),
+        act=lambda world, each: grow_disk(world.host, each, DATA, 2 * MiB),
+    ),
     "snapshot": Scenario(verb="snapshot", make=running, act=snapshot),
 }
 
@@ -232,7 +271,7 @@ def look_at(world: World, server: Server) -> None:
         written = world.written.get(disk.volume, b"")
         assert sorted(world.holds(disk.volume)) == sorted(begins + written)
         assert world.pool.get(disk.volume).capacity == disk.size
-    volumes = [disk.volume for disk in server.disks]
+    volumes = [disk.volume for disk in server.disks if disk.is_attached]
     for each in (domains.defined, domains.live):
         if found := each.get(server.id):
             assert [Path(world.path_of(disk)).name for disk in found.disks] == volumes

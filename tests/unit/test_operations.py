@@ -211,6 +211,28 @@ WRITTEN = {
  }""",
         DiskDetails(role="disk.data0"),
     ),
+    "disk attach": (
+        """{
+  "verb": "disk attach",
+  "step": "attach",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "role": "disk.data0"
+  }
+ }""",
+        DiskDetails(role="disk.data0"),
+    ),
+    "disk detach": (
+        """{
+  "verb": "disk detach",
+  "step": "detach",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "role": "disk.data0"
+  }
+ }""",
+        DiskDetails(role="disk.data0"),
+    ),
     "snapshot of a running server": (
         """{
   "verb": "snapshot",

@@ -343,7 +343,9 @@ def _networks(server: Server) -> str:
 
 
 def _disk_line(disk: Disk) -> str:
+    where = disk.target or ("detached" if disk.content.is_seen_by_the_guest else "")
     line = f"{format_size(disk.size)} {disk.format} by {disk.backend}: {disk.location}"
+    line = f"{where}, {line}" if where else line
     if disk.template is None:
         return line
     how = "standing on" if disk.overlay else "made from"

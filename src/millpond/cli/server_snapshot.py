@@ -20,7 +20,7 @@ from millpond.model.image import Image
 from millpond.model.names import check_name
 from millpond.model.server import Server
 from millpond.model.sizes import format_size
-from millpond.servers.snapshot import FORMATS, SnapshotRequest, extract
+from millpond.servers.snapshot import FORMATS, SnapshotRequest, extract, hardware_properties
 from millpond.servers.snapshot import snapshot as make_snapshot
 
 
@@ -89,8 +89,9 @@ def _upload(
 
 
 def _properties(deployment: Deployment, server: Server) -> Mapping[str, str]:
-    """Of the image that it came from, if that is still there."""
+    """Of its hardware, and of the image that it came from, if that is still there."""
+    own = hardware_properties(server)
     try:
-        return deployment.images.describe(server.image.id).properties
+        return {**deployment.images.describe(server.image.id).properties, **own}
     except (ImageNotFound, ImageNotActive, ImageRefused):
-        return {}
+        return own

@@ -46,7 +46,7 @@ class GrowDetails(Details):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskDetails(Details):
-    """Of ``disk add`` and ``disk remove``."""
+    """Of the verbs that change which disks a server has."""
 
     role: str
 

@@ -37,6 +37,10 @@ TARGET_PREFIXES = {"virtio": "vd", "scsi": "sd", "sata": "sd", "usb": "sd", "ide
 """How a guest names its disks, by their bus."""
 
 
+_LONGEST_SERIAL = 20
+"""Of virtio-blk (VIRTIO_BLK_ID_BYTES) and ATA."""
+
+
 class Firmware(StrEnum):
     BIOS = "bios"
     UEFI = "uefi"
@@ -98,8 +102,8 @@ class Disk:
     format: DiskFormat
     size: int
     target: str
-    """The name that the guest is offered, such as vda: it stays when other disks come and go.
-    Empty for what the guest does not see."""
+    """The name that the domain has for it, such as vda: it stays when other disks come and go.
+    Empty for what the guest does not see: a kernel, or a disk that is detached."""
     content: Content = Content.IMAGE
     template: TemplateRef | None = None
     overlay: bool = False
@@ -109,6 +113,15 @@ class Disk:
     a ploop disk. Pool and volume are empty then, and its template is a file of the cache."""
     bus: str = ""
     """Empty: as the server's hardware has it."""
+
+    @property
+    def is_attached(self) -> bool:
+        return bool(self.target)
+
+    @property
+    def serial(self) -> str:
+        """What its guest finds it by, whatever other disks there are."""
+        return self.role[:_LONGEST_SERIAL]
 
     @property
     def location(self) -> str:
@@ -184,7 +197,9 @@ class Server:
         return self.should_run and self.autostart
 
     def find_disk(self, role: str = "disk") -> Disk | None:
-        return next((each for each in self.disks if each.role == role), None)
+        """By its role, or by its target."""
+        named = (each for each in self.disks if role and role in (each.role, each.target))
+        return next(named, None)
 
     def get_disk(self, role: str = "disk") -> Disk:
         if found := self.find_disk(role):

@@ -121,7 +121,7 @@ def _decode_details(verb: str, entries: Mapping[str, str]) -> Details | None:
             # Resizing was once the only one, and not written.
             method = GrowMethod(entries.get("way", GrowMethod.RESIZE))
             return GrowDetails(role=entries["role"], size=int(entries["size"]), method=method)
-        case "disk add" | "disk remove":
+        case "disk add" | "disk remove" | "disk attach" | "disk detach":
             return DiskDetails(role=entries["role"])
         case "delete":
             return DeleteDetails(force="force" in entries, overlay=_decode_overlay(entries))

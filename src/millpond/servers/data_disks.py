@@ -1,6 +1,7 @@
 """Disks that come to a server and leave it, also while it runs."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -17,7 +18,7 @@ from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
 from millpond.servers.create import free_target
 from millpond.servers.domain_xml import disk_xml
-from millpond.servers.power import REMOVAL
+from millpond.servers.power import DETACHMENT, REMOVAL
 
 LOG = logging.getLogger(__name__)
 
@@ -38,32 +39,73 @@ def add(host: Host, server: Server, size: int) -> Disk:
     return made.get_disk(disk.role)
 
 
-def remove(host: Host, server: Server, role: str) -> None:
+def remove(host: Host, server: Server, name: str) -> Disk:
     """Called again while the guest still has the disk, it goes on waiting for it."""
+    disk = _take_away(host, server, name, REMOVAL, removing)
+    LOG.info("removed %s from server %s", disk.role, server.name)
+    return disk
+
+
+def detach(host: Host, server: Server, name: str) -> Disk:
+    """The server keeps it, and its guest has it no longer. Called again as remove() is."""
+    disk = _take_away(host, server, name, DETACHMENT, detaching)
+    LOG.info("detached %s from server %s", disk.role, server.name)
+    return disk
+
+
+def _take_away(
+    host: Host,
+    server: Server,
+    name: str,
+    verb_name: str,
+    make_verb: Callable[[Host, DiskDetails], Verb[Server]],
+) -> Disk:
     with host.records.lock(server):
-        current = steps.load_idle(host, server, but=(REMOVAL,))
-        if current.get_disk(role).content is not Content.DATA:
+        current = steps.load_idle(host, server, but=(verb_name,))
+        disk = current.get_disk(name)
+        if disk.content is not Content.DATA:
             reason = "it came with the server and goes with it"
-            raise Unsupported(f"removing {role}", reason, "only data disks come and go")
-        details = DiskDetails(role=role)
-        verb, notes = removing(host, details), ServerJournal(host.records, details)
+            what = f"'{verb_name} {disk.role}'"
+            raise Unsupported(what, reason, "only data disks come and go")
+        details = DiskDetails(role=disk.role)
+        verb, notes = make_verb(host, details), ServerJournal(host.records, details)
         if (left := current.operation) is None:
             journal.run(verb, current, notes, host.watch)
         elif left.details == details:
             journal.recover(verb, left.step, current, notes, host.watch)
         else:
             raise Interrupted(server.name, left.verb, left.step)
-    LOG.info("removed %s from server %s", role, server.name)
+    return disk
+
+
+def attach(host: Host, server: Server, name: str) -> Disk:
+    """One that was detached. One that its server has already is no error."""
+    with host.records.lock(server):
+        current = steps.load_idle(host, server)
+        disk = current.get_disk(name)
+        if disk.is_attached or not disk.content.is_seen_by_the_guest:
+            return disk
+        target = free_target(server.hardware.disk_bus, _targets(host, current))
+        details = DiskDetails(role=disk.role)
+        larger = _with_target(details, target, current)
+        notes = ServerJournal(host.records, details)
+        made = journal.run(attaching(host, details), larger, notes, host.watch)
+    LOG.info("attached %s to server %s as %s", disk.role, server.name, target)
+    return made.get_disk(disk.role)
 
 
 def adding(host: Host, details: DiskDetails) -> Verb[Server]:
     """What its process left goes forward: the guest may have the disk, and write to it."""
+    undone = partial(_without, details)
     taken = (
         Step("claim", as_step(partial(steps.claim, host)), partial(_unclaim, host, details)),
         Step("volume", partial(_make, host, details), partial(_delete, host, details)),
-        Step("attach", as_step(partial(_attach, host, details)), partial(_detach, host, details)),
+        Step(
+            "attach",
+            as_step(partial(_attach, host, details)),
+            partial(_detach, host, details, undone),
+        ),
     )
-    undone = partial(_without, details)
     return Verb(
         "disk add",
         taken,
@@ -75,21 +117,54 @@ def adding(host: Host, details: DiskDetails) -> Verb[Server]:
 
 def removing(host: Host, details: DiskDetails) -> Verb[Server]:
     """The disk leaves the record last: until then it is known what is to be removed."""
+    finished = partial(_without, details)
     taken = (
         Step(
             "detach",
-            as_step(partial(_detach, host, details)),
+            as_step(partial(_detach, host, details, finished)),
             partial(_attach_again, host, details),
         ),
         Step("volume", as_step(partial(_delete, host, details))),
         Step("release", as_step(partial(_claim_without, host, details))),
     )
-    finished = partial(_without, details)
     return Verb(
         REMOVAL,
         taken,
         finished=lambda each: without_operation(finished(each)),
         undone=without_operation,
+        resumes=True,
+    )
+
+
+def detaching(host: Host, details: DiskDetails) -> Verb[Server]:
+    finished = partial(_with_target, details, "")
+    taken = Step(
+        "detach",
+        as_step(partial(_detach, host, details, finished)),
+        partial(_attach_again, host, details),
+    )
+    return Verb(
+        DETACHMENT,
+        (taken,),
+        finished=lambda each: without_operation(finished(each)),
+        undone=without_operation,
+        resumes=True,
+    )
+
+
+def attaching(host: Host, details: DiskDetails) -> Verb[Server]:
+    """The record has the disk's target from the beginning. Goes forward, as adding() does."""
+    undone = partial(_with_target, details, "")
+    taken = Step(
+        "attach",
+        as_step(partial(_attach, host, details)),
+        partial(_detach, host, details, undone),
+    )
+    return Verb(
+        "disk attach",
+        (taken,),
+        finished=without_operation,
+        undone=lambda each: without_operation(undone(each)),
         resumes=True,
     )
 
@@ -137,7 +212,8 @@ def _delete(host: Host, details: DiskDetails, server: Server) -> None:
 def _attach(host: Host, details: DiskDetails, server: Server) -> None:
     disk = server.get_disk(details.role)
     if host.domains.state(server.id) in ON:
-        host.domain_disks.attach(server.id, disk_xml(server, disk, host.disks.chain(disk)))
+        if disk.is_attached:
+            host.domain_disks.attach(server.id, disk_xml(server, disk, host.disks.chain(disk)))
         steps.write_metadata(host, without_operation(server))
     else:
         steps.define(host, server)
@@ -152,11 +228,13 @@ def _attach_again(host: Host, details: DiskDetails, server: Server) -> None:
     _attach(host, details, server)
 
 
-def _detach(host: Host, details: DiskDetails, server: Server) -> None:
-    disk = server.get_disk(details.role)
-    remaining = _without(details, server)
+def _detach(
+    host: Host, details: DiskDetails, make_remaining: Callable[[Server], Server], server: Server
+) -> None:
+    disk, remaining = server.get_disk(details.role), make_remaining(server)
     if host.domains.state(server.id) in ON:
-        host.domain_disks.detach(server.id, disk_xml(server, disk, host.disks.chain(disk)))
+        if disk.is_attached:
+            host.domain_disks.detach(server.id, disk_xml(server, disk, host.disks.chain(disk)))
         steps.write_metadata(host, without_operation(remaining))
     else:
         steps.define(host, remaining)
@@ -165,3 +243,12 @@ def _detach(host: Host, details: DiskDetails, server: Server) -> None:
 def _without(details: DiskDetails, server: Server) -> Server:
     kept = tuple(disk for disk in server.disks if disk.role != details.role)
     return replace(server, disks=kept)
+
+
+def _with_target(details: DiskDetails, target: str, server: Server) -> Server:
+    """Without one it is detached."""
+    disks = (
+        replace(each, target=target) if each.role == details.role else each
+        for each in server.disks
+    )
+    return replace(server, disks=tuple(disks))

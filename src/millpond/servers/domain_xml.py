@@ -48,9 +48,7 @@ def domain_xml(server: Server, owner: str, console_log: Path | None, chains: Cha
         on_reboot="restart",
         on_crash="destroy",
         disks=tuple(
-            disk_xml(server, each, chains[each.role])
-            for each in server.disks
-            if each.content.is_seen_by_the_guest
+            disk_xml(server, each, chains[each.role]) for each in server.disks if each.is_attached
         ),
         interfaces=tuple(_interface(each, hardware.vif_model) for each in server.networks),
         controllers=_controllers({hardware.disk_bus, *(each.bus for each in server.disks)}),
@@ -85,6 +83,7 @@ def disk_xml(server: Server, disk: Disk, chain: Chain) -> DiskXml:
         target=disk.target,
         bus=bus,
         read_only=fixed,
+        serial=disk.serial,
         boot_order=1 if disk.role == "disk" else None,
     )
 

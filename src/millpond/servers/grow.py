@@ -23,6 +23,7 @@ def grow(host: Host, server: Server, role: str, size: int) -> Server:
     size = whole_sectors(size)
     with host.records.lock(server):
         current = steps.load_idle(host, server)
+        role = current.get_disk(role).role
         strategy = host.disks.grow_strategy(current.get_disk(role))
         method = strategy.method
         current = _with_true_size(host, current, role, strategy)
@@ -53,9 +54,14 @@ def _with_true_size(host: Host, server: Server, role: str, strategy: GrowStrateg
     """A disk may have grown without us, or while we were interrupted: nothing is cut off then, and
     nothing wiped."""
     disk = server.get_disk(role)
-    runs = strategy.method is GrowMethod.RESIZE and host.domains.state(server.id) in ON
+    runs = strategy.method is GrowMethod.RESIZE and _is_live(host, server, disk)
     size = host.block_jobs.size(server.id, disk.target) if runs else strategy.size()
     return _with_size(server, disk, max(disk.size, size))
+
+
+def _is_live(host: Host, server: Server, disk: Disk) -> bool:
+    """Whether a guest has it now."""
+    return disk.is_attached and host.domains.state(server.id) in ON
 
 
 def _refuse(disk: Disk, size: int) -> None:
@@ -71,7 +77,7 @@ def _refuse(disk: Disk, size: int) -> None:
 
 
 def _refuse_running(host: Host, server: Server, disk: Disk, method: GrowMethod) -> None:
-    if method.only_off and host.domains.state(server.id) in ON:
+    if method.only_off and _is_live(host, server, disk):
         raise Unsupported(
             f"growing {disk.role} while the server runs",
             f"a {disk.format} disk in pool {disk.pool} is copied to become larger",
@@ -117,7 +123,7 @@ def _extend(host: Host, details: GrowDetails, server: Server) -> Server:
     """What lies below. Of a running server only what QEMU does not grow itself."""
     disk, method = server.get_disk(details.role), details.method
     _refuse_running(host, server, disk, method)
-    if method is GrowMethod.RESIZE and host.domains.state(server.id) in ON:
+    if method is GrowMethod.RESIZE and _is_live(host, server, disk):
         return server
     return _with_size(server, disk, _grow_strategy(host, details, server).finish(details.size))
 
@@ -127,7 +133,7 @@ def _tell(host: Host, details: GrowDetails, server: Server) -> Server:
     that went off in the meantime is not told, and its disk is grown like any other."""
     disk, method = server.get_disk(details.role), details.method
     size = max(disk.size, details.size)
-    if host.domains.state(server.id) not in ON:
+    if not _is_live(host, server, disk):
         if disk.size == size or method is not GrowMethod.RESIZE:
             return server
         return _with_size(server, disk, _grow_strategy(host, details, server).finish(size))

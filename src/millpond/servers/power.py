@@ -23,8 +23,8 @@ Tell = Callable[[str], None]
 
 _QUIET = 1.0
 """Seconds that nobody need be told of."""
-REMOVAL = "disk remove"
-"""A server may be stopped in the middle of it: then its guest holds no disk any more."""
+REMOVAL, DETACHMENT = "disk remove", "disk detach"
+"""A server may be stopped in the middle of them: then its guest holds no disk any more."""
 
 
 def start(host: Host, server: Server) -> None:
@@ -39,8 +39,8 @@ def stop(host: Host, server: Server, *, patience: float, tell: Tell = noop) -> N
     """Ask the guest to power off. Raises GuestStaysOn if it has not after ``patience`` seconds;
     without any, the plug is pulled."""
     with host.records.lock(server):
-        current = steps.load_idle(host, server, but=(REMOVAL, "stop"))
-        if current.operation and current.operation.verb == REMOVAL:
+        current = steps.load_idle(host, server, but=(REMOVAL, DETACHMENT, "stop"))
+        if current.operation and current.operation.verb in (REMOVAL, DETACHMENT):
             host.records.put(_keep_off(host, patience, tell, current))
         else:
             verb = stopping(host, patience=patience, tell=tell)

@@ -27,6 +27,8 @@ VERBS: Mapping[str, Callable[[Host, Any], Verb[Server]]] = {
     "grow": grow.growing,
     "disk add": data_disks.adding,
     "disk remove": data_disks.removing,
+    "disk attach": data_disks.attaching,
+    "disk detach": data_disks.detaching,
     "snapshot": snapshot.snapshotting,
 }
 """Each takes the details that are read for a verb of its name."""

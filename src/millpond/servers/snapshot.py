@@ -37,13 +37,25 @@ class SnapshotRequest:
 
 
 def snapshot(host: Host, intake: Intake, server: Server, request: SnapshotRequest) -> Image:
-    """It keeps the properties of the image that the server came from."""
+    """It has the properties of the image that the server came from, and of its hardware."""
     source = intake.find(server.image.id)
-    properties = source.properties if source else {}
+    properties = {**(source.properties if source else {}), **hardware_properties(server)}
     with intake.adding(request.name, request.format, properties) as (part, publish):
         image = publish(extract(host, server, request, part))
     LOG.info("made image %s of server %s", image.name, server.name)
     return image
+
+
+def hardware_properties(server: Server) -> dict[str, str]:
+    """What the guest on its root disk has booted with, by Glance's names."""
+    hardware, root = server.hardware, server.get_disk(ROOT)
+    found = {
+        "hw_firmware_type": hardware.firmware.value,
+        "hw_machine_type": hardware.machine,
+        "hw_disk_bus": root.bus or hardware.disk_bus,
+        "hw_vif_model": hardware.vif_model,
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 def extract(host: Host, server: Server, request: SnapshotRequest, target: Path) -> Received:
