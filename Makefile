@@ -14,7 +14,7 @@ AS_ROOT := sudo env HOME="$(HOME)" PYTHONDONTWRITEBYTECODE=1 \
 endif
 
 .NOTPARALLEL: # the machine is prepared before anything else
-.PHONY: help demo demo-clean test test-lvm test-ceph test-services test-nova test-fresh test-chaos test-full bench-cache bench-scheduler check guests docs setup venv lock clean
+.PHONY: help demo demo-clean test test-lvm test-ceph test-services test-nova test-fresh test-chaos test-full bench-cache bench-scheduler check guests docs install uninstall wheel setup venv lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +77,16 @@ check: venv ## linters, types, architecture, unit and contract tests: quick
 
 guests: ## build the two guests into the cache
 	@tools/guests/build
+
+PREFIX ?= /usr/local
+install: ## the command for use, with man page and a timer for the cache, into PREFIX=/usr/local
+	@$(if $(filter /usr/local,$(PREFIX)),$(AS_ROOT)) tools/install --prefix "$(PREFIX)"
+
+uninstall: ## what make install has installed
+	@$(if $(filter /usr/local,$(PREFIX)),$(AS_ROOT)) tools/install --prefix "$(PREFIX)" --remove
+
+wheel: venv ## a wheel for pip, pipx or uv tool install, in dist/
+	$(PYTHON) -m hatchling build -t wheel
 
 docs: venv ## the documentation as HTML, in docs/_build/html
 	.venv/bin/sphinx-build -W -b html docs docs/_build/html
