@@ -351,6 +351,17 @@ class BlockJobs:
             each[id] = replace(each[id], disks=disks)
 
 
+class Cdroms:
+    def __init__(self, world: "World") -> None:
+        self._world = world
+
+    def change_medium(self, id: str, drive: DiskXml, *, force: bool = False) -> None:
+        for each in self._world.domains.both():
+            with self._world.moments.around("call"):
+                found = (drive if old.target == drive.target else old for old in each[id].disks)
+                each[id] = replace(each[id], disks=tuple(found))
+
+
 class Pools:
     def __init__(self, base: Pool, disks: Pool) -> None:
         self.base, self._disks = base, disks
@@ -389,7 +400,8 @@ class World:
     def guest_writes(self) -> None:
         """One byte to each disk of each guest that runs, never the same one twice."""
         for id, domain in self.domains.live.items():
-            for disk in () if id in self.domains.paused else domain.disks:
+            written = () if id in self.domains.paused else domain.disks
+            for disk in (each for each in written if not each.read_only):
                 path = self.path_of(disk)
                 volume = Path(path).name.removesuffix(".snapshot")
                 byte = bytes([len(self.written.get(volume, b"")) + 128])
@@ -429,6 +441,7 @@ class World:
             "autostart": self.autostart,
             "domain_records": DomainRecords(self),
             "block_jobs": BlockJobs(self),
+            "cdroms": Cdroms(self),
             "records": self.records,
             "claims": self.claims,
             "disks": self._disks(),
@@ -444,7 +457,7 @@ class World:
     def _disks(self) -> Disks:
         storage = LibvirtStorage(self.backend, self.pools)
         return disks_of(
-            {self.backend: storage},
+            {Backend.QCOW2: LibvirtStorage(Backend.QCOW2, self.pools), self.backend: storage},
             selection=Selection(images_type=ImagesType(self.backend)),
             images=SimpleNamespace(describe=lambda _id: IMAGE),
             templates=SimpleNamespace(fetch_image=self._fetch),

@@ -13,11 +13,13 @@ import pytest
 
 from millpond.errors import DetachTimeout, LibvirtFailed, MillpondError, NoSpace, StateNotWritable
 from millpond.libvirt.pool import PoolType
+from millpond.model.formats import ImageFormat
+from millpond.model.image import Image
 from millpond.model.server import Flavor, Server
 from millpond.model.sizes import MiB
 from millpond.records import codec, journal
 from millpond.records.records import ServerJournal, without_operation
-from millpond.servers import data_disks, delete, power, steps
+from millpond.servers import cdrom, data_disks, delete, power, steps
 from millpond.servers.create import ServerRequest
 from millpond.servers.create import create as create_server
 from millpond.servers.grow import grow as grow_disk
@@ -29,9 +31,9 @@ from tests.support.memory_host import CONTENT, IMAGE, NONE, Fault, Killed, World
 DATA = "disk.data0"
 
 
-def create(world: World, *, start: bool = True) -> Server:
-    flavor = Flavor(disk=4 * MiB)
-    request = ServerRequest(name="web", image=IMAGE, flavor=flavor)
+def create(world: World, *, start: bool = True, image: Image = IMAGE) -> Server:
+    flavor, installs = Flavor(disk=4 * MiB), image.format is ImageFormat.ISO
+    request = ServerRequest(name="web", image=image, flavor=flavor, installs=installs)
     return create_server(world.host, request, start=start)
 
 
@@ -65,6 +67,28 @@ def with_detached(made: Callable[[World], Server]) -> Callable[[World], Server]:
         return server
 
     return make
+
+
+ISO = replace(IMAGE, name="disc", format=ImageFormat.ISO)
+
+
+def with_drive(made: Callable[[World], Server]) -> Callable[[World], Server]:
+    """With something in it."""
+
+    def make(world: World) -> Server:
+        server = stopped(world)
+        cdrom.insert(world.host, server, ISO)
+        if made is running:
+            power.start(world.host, server)
+        return server
+
+    return make
+
+
+def with_empty_drive(world: World) -> Server:
+    server = with_drive(running)(world)
+    cdrom.eject(world.host, server)
+    return server
 
 
 def interrupted(
@@ -195,6 +219,29 @@ SCENARIOS = {
         make=with_detached(running),
         act=lambda world, each: grow_disk(world.host, each, DATA, 2 * MiB),
     ),
+    "create from an ISO": Scenario(
+        verb="create", make=no_server, act=lambda world, _: create(world, image=ISO)
+    ),
+    "cdrom insert": Scenario(
+        verb="cdrom insert",
+        make=stopped,
+        act=lambda world, each: cdrom.insert(world.host, each, ISO),
+    ),
+    "cdrom insert while it runs": Scenario(
+        verb="cdrom insert",
+        make=with_empty_drive,
+        act=lambda world, each: cdrom.insert(world.host, each, ISO),
+    ),
+    "cdrom eject": Scenario(
+        verb="cdrom eject",
+        make=with_drive(stopped),
+        act=lambda world, each: cdrom.eject(world.host, each),
+    ),
+    "cdrom eject while it runs": Scenario(
+        verb="cdrom eject",
+        make=with_drive(running),
+        act=lambda world, each: cdrom.eject(world.host, each),
+    ),
     "snapshot": Scenario(verb="snapshot", make=running, act=snapshot),
 }
 
@@ -267,14 +314,16 @@ def look(world: World, scenario: Scenario) -> None:
 def look_at(world: World, server: Server) -> None:
     domains = world.domains
     for disk in server.disks:
-        begins = CONTENT if disk.template else b""
+        begins = CONTENT if disk.template and not disk.overlay else b""
         written = world.written.get(disk.volume, b"")
         assert sorted(world.holds(disk.volume)) == sorted(begins + written)
         assert world.pool.get(disk.volume).capacity == disk.size
     volumes = [disk.volume for disk in server.disks if disk.is_attached]
     for each in (domains.defined, domains.live):
         if found := each.get(server.id):
-            assert [Path(world.path_of(disk)).name for disk in found.disks] == volumes
+            full = [disk for disk in found.disks if disk.source]
+            assert [Path(world.path_of(disk)).name for disk in full] == volumes
+            assert len(found.disks) - len(full) == bool(server.cdrom and not server.cdrom.image)
     marked = domains.defined[server.id].record
     assert marked
     copied = codec.decode_server(marked.record.encode(), Path())

@@ -233,6 +233,24 @@ WRITTEN = {
  }""",
         DiskDetails(role="disk.data0"),
     ),
+    "cdrom insert": (
+        """{
+  "verb": "cdrom insert",
+  "step": "volume",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {}
+ }""",
+        None,
+    ),
+    "cdrom eject": (
+        """{
+  "verb": "cdrom eject",
+  "step": "unload",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {}
+ }""",
+        None,
+    ),
     "snapshot of a running server": (
         """{
   "verb": "snapshot",

@@ -33,6 +33,7 @@ COMMANDS = {
 SUBCOMMANDS = {
     ("image", "add"): "millpond.cli.image_add",
     ("server", "adopt"): "millpond.cli.server_adopt",
+    ("server", "cdrom"): "millpond.cli.server_cdrom",
     ("server", "create"): "millpond.cli.server_create",
     ("server", "disk"): "millpond.cli.server_disk",
     ("server", "set"): "millpond.cli.server_set",

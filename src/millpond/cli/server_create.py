@@ -15,6 +15,7 @@ from millpond.cli.server import Json, app, show_server
 from millpond.config import Settings
 from millpond.errors import BadOption, FileNotReadable
 from millpond.hosts.deployment import Deployment
+from millpond.model.formats import ImageFormat
 from millpond.model.server import Firmware, Flavor, Network, NetworkKind
 from millpond.model.sizes import MiB, format_size, parse_size
 from millpond.servers import across_hosts
@@ -30,7 +31,10 @@ _LEAST_MEMORY = 16 * MiB
 def create(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(help="The new server's name.")],
-    image: Annotated[str, typer.Option(help="Name or id of the image.")],
+    image: Annotated[str, typer.Option(help="Name or id of the image.")] = "",
+    iso: Annotated[
+        str, typer.Option(help="An ISO image to install from, onto a blank root disk of --disk.")
+    ] = "",
     flavor: Annotated[str, typer.Option(help="A flavour of the configuration.")] = "",
     vcpus: Annotated[int | None, typer.Option(min=1, max=1024, help="Virtual CPUs.")] = None,
     memory: Annotated[str, typer.Option(help="Such as 512M or 2G.")] = "",
@@ -62,12 +66,17 @@ def create(
         str,
         typer.Option(metavar="HOST", help="This host, if it is fit for it."),
     ] = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Take an ISO image as the root disk itself.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say which host it would be; no server is made.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Create a server from an image and start it."""
+    """Create a server from an image, or one to install from an ISO, and start it."""
+    if bool(image) == bool(iso):
+        raise BadOption("--image", "a server is made from one image", "say --image or --iso")
     deployment = Deployment.load(ctx.obj.config_files)
     sizes = {"memory": memory, "disk": disk, "ephemeral": ephemeral, "swap": swap}
     guest = _read_guest_configuration(ssh_key or [], user_data, hostname)
@@ -75,12 +84,14 @@ def create(
         raise BadOption("--no-config-drive", "keys and data are on it", "leave one of them out")
     request = ServerRequest(
         name=name,
-        image=deployment.images.get(image),
+        image=deployment.images.get(image or iso),
+        installs=bool(iso),
         flavor=choose_flavor(deployment.settings, flavor, vcpus, sizes),
         networks=tuple(filter(None, (parse_network(each) for each in network or ["user"]))),
         firmware=firmware,
         guest=guest if config_drive else None,
     )
+    _check_iso(request, force)
     if dry_run:
         _show_decision(deployment, request, host, json)
         return
@@ -88,6 +99,20 @@ def create(
     with transfer(f"template of {request.image.name}", lambda: size) as progress:
         server = across_hosts.create(deployment, request, host, start=start, progress=progress)
     show_server(deployment, server, json)
+
+
+def _check_iso(request: ServerRequest, force: bool) -> None:
+    image = request.image
+    is_iso = image.format is ImageFormat.ISO
+    if request.installs and not is_iso:
+        reason = f"{image.name!r} is a {image.format} image, and no ISO"
+        raise BadOption("--iso", reason, f"use --image {image.name}")
+    if request.installs and not request.flavor.disk:
+        raise BadOption("--iso", "the root disk needs a size", "say it, such as --disk 20G")
+    if is_iso and not request.installs and not force:
+        reason = f"{image.name!r} is an ISO image, and would be the writable root disk itself"
+        advised = f"use --iso {image.name} --disk 20G; --force if it is a disk that boots as it is"
+        raise BadOption("--image", reason, advised)
 
 
 def _show_decision(deployment: Deployment, request: ServerRequest, host: str, json: bool) -> None:

@@ -60,7 +60,7 @@ class Disks:
         if request.content is Content.CONFIG:  # always raw, in the directory pool (B12)
             return self.storage(Backend.RAW).plan(request, None)
         backend = self.storage(self.selection.blank_backend())
-        if request.content is Content.DATA:
+        if request.content in (Content.DATA, Content.BLANK):
             return backend.plan(request, None)
         size = -(-request.size // MiB) * MiB  # so that disks of one size share one template
         template = self._template(self.blanks().name(request.content, size), DiskFormat.RAW)
@@ -151,6 +151,10 @@ class Disks:
             # guest's life; raw, in a directory pool, because libvirt takes its path (B12).
             template = self._template(template_name(image.id, DiskFormat.RAW), DiskFormat.RAW)
             return self.storage(Backend.RAW).plan(replace(request, size=image.size), template)
+        if request.content is Content.CDROM:  # an overlay: nothing is copied, nothing written
+            template = self._template(template_name(image.id, DiskFormat.RAW), DiskFormat.RAW)
+            size = root_size(image, 0)
+            return self.storage(Backend.QCOW2).plan(replace(request, size=size), template)
         choice = self.selection.choose(image.format)
         LOG.debug("image %s goes to backend %s: %s", image.name, choice.backend, choice.reason)
         format = choice.template_format

@@ -25,6 +25,7 @@ from millpond.legacy.layout import NovaLayout
 from millpond.legacy.storage import LegacyStorage
 from millpond.libvirt import virtualization
 from millpond.libvirt.block_jobs import BlockJobs
+from millpond.libvirt.cdroms import Cdroms
 from millpond.libvirt.domains import (
     Autostart,
     ConsoleFiles,
@@ -169,6 +170,10 @@ class Host:
     @cached_property
     def domain_disks(self) -> DomainDisks:
         return DomainDisks(self.libvirtd)
+
+    @cached_property
+    def cdroms(self) -> Cdroms:
+        return Cdroms(self.libvirtd)
 
     @cached_property
     def autostart(self) -> Autostart:

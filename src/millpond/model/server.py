@@ -82,6 +82,10 @@ class Content(StrEnum):
     CONFIG = "config"
     DATA = "data"
     """Nothing."""
+    BLANK = "blank"
+    """Nothing either, and the server is to be installed on it."""
+    CDROM = "cdrom"
+    """An ISO image, in the CD-ROM drive."""
     KERNEL = "kernel"
     RAMDISK = "ramdisk"
 
@@ -143,6 +147,16 @@ class ImageRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CdromDrive:
+    """It stays when the medium, a disk of its own, is ejected."""
+
+    target: str
+    bus: str
+    image: ImageRef | None = None
+    """What is in it; None: nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DirectBoot:
     """A kernel that QEMU starts itself: the root disk has no boot loader."""
 
@@ -176,6 +190,8 @@ class Server:
     disks: tuple[Disk, ...] = ()
     boot: DirectBoot | None = None
     """None: the root disk boots by itself."""
+    cdrom: CdromDrive | None = None
+    """None: it has no drive."""
     operation: Operation | None = None
     created: str = ""
     should_run: bool = False
@@ -214,6 +230,7 @@ class Server:
             Content.IMAGE: self.image,
             Content.KERNEL: boot and boot.kernel,
             Content.RAMDISK: boot and boot.ramdisk,
+            Content.CDROM: self.cdrom and self.cdrom.image,
         }
         return {content: image for content, image in found.items() if image}
 

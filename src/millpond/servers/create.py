@@ -20,6 +20,7 @@ from millpond.model.image import Image
 from millpond.model.names import ImageId, ServerId, check_name
 from millpond.model.server import (
     TARGET_PREFIXES,
+    CdromDrive,
     Content,
     DirectBoot,
     Disk,
@@ -37,6 +38,7 @@ from millpond.records.records import ServerJournal, without_operation
 from millpond.scheduling.query import SchedulingRequest
 from millpond.servers import steps
 from millpond.servers.config_drive import GuestConfiguration
+from millpond.servers.domain_xml import CDROM
 from millpond.servers.steps import refuse_foreign_servers
 
 LOG = logging.getLogger(__name__)
@@ -58,6 +60,8 @@ class ServerRequest:
     """None: as the image's properties say, else BIOS."""
     guest: GuestConfiguration | None = None
     """None: it has no config drive."""
+    installs: bool = False
+    """The image is a medium for the CD-ROM drive, and the root disk begins blank."""
 
 
 def scheduling_request(request: ServerRequest, host: str = "") -> SchedulingRequest:
@@ -68,8 +72,8 @@ def scheduling_request(request: ServerRequest, host: str = "") -> SchedulingRequ
         image_format=request.image.format,
         vcpus=flavor.vcpus,
         memory=flavor.memory,
-        root=root_size(request.image, flavor.disk),
-        blank=flavor.ephemeral + flavor.swap,
+        root=0 if request.installs else root_size(request.image, flavor.disk),
+        blank=flavor.ephemeral + flavor.swap + (flavor.disk if request.installs else 0),
         image_properties=request.image.properties,
         extra_specs=flavor.extra_specs,
         host=host,
@@ -85,7 +89,7 @@ def plan_server(host: Host, request: ServerRequest) -> Server:
     boot = find_boot_images(
         image.format, image.properties, lambda each: host.images.describe(ImageId(each))
     )
-    disks = _plan_disks(host, hardware.disk_bus, _disk_requests(id, request, boot))
+    disks = _plan_disks(host, hardware, _disk_requests(id, request, boot))
     return Server(
         id=id,
         name=name,
@@ -96,6 +100,7 @@ def plan_server(host: Host, request: ServerRequest) -> Server:
         networks=request.networks,
         disks=disks,
         boot=_direct_boot(boot, image, disks[0]) if boot else None,
+        cdrom=_drive(disks[-1], image) if request.installs else None,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
@@ -105,7 +110,10 @@ def _disk_requests(
 ) -> Iterator[DiskRequest]:
     """All disks that a server is made with, in the order in which its guest finds them."""
     disk, flavor = partial(DiskRequest, server=server), request.flavor
-    yield disk(role="disk", size=flavor.disk, image=request.image)
+    if request.installs:
+        yield disk(role="disk", content=Content.BLANK, size=flavor.disk)
+    else:
+        yield disk(role="disk", size=flavor.disk, image=request.image)
     if flavor.ephemeral:
         yield disk(role="disk.eph0", content=Content.EPHEMERAL, size=flavor.ephemeral)
     if flavor.swap:
@@ -114,15 +122,31 @@ def _disk_requests(
         yield disk(role="disk.config", content=Content.CONFIG, size=guest.drive_size)
     for content, image in boot.files.items() if boot else ():
         yield disk(role=content.value, content=content, image=image)
+    if request.installs:
+        yield disk(role=CDROM, content=Content.CDROM, image=request.image)
 
 
-def _plan_disks(host: Host, bus: str, requests: Iterator[DiskRequest]) -> tuple[Disk, ...]:
+def _plan_disks(
+    host: Host, hardware: Hardware, requests: Iterator[DiskRequest]
+) -> tuple[Disk, ...]:
     disks: list[Disk] = []
     for each in requests:
-        taken = {disk.target for disk in disks}
+        own = cdrom_bus(hardware.machine) if each.content is Content.CDROM else ""
+        taken, bus = {disk.target for disk in disks}, own or hardware.disk_bus
         target = free_target(bus, taken) if each.content.is_seen_by_the_guest else ""
-        disks.append(host.disks.plan(replace(each, target=target)))
+        disks.append(replace(host.disks.plan(replace(each, target=target)), bus=own))
     return tuple(disks)
+
+
+def cdrom_bus(machine: str) -> str:
+    """One on which the machine has CD-ROM drives that its firmware boots from."""
+    if "q35" in machine:
+        return "sata"
+    return "ide" if machine.startswith("pc") or not machine else "scsi"
+
+
+def _drive(medium: Disk, image: Image) -> CdromDrive:
+    return CdromDrive(target=medium.target, bus=medium.bus, image=ImageRef.of(image))
 
 
 def free_target(bus: str, taken: Collection[str]) -> str:

@@ -1,11 +1,20 @@
 """A server's record to the domain that runs it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from millpond.model.layer import Chain, FileSource
-from millpond.model.server import Content, Disk, Firmware, Network, NetworkKind, Server, VirtType
+from millpond.model.server import (
+    CdromDrive,
+    Content,
+    Disk,
+    Firmware,
+    Network,
+    NetworkKind,
+    Server,
+    VirtType,
+)
 from millpond.records import codec
 from millpond.xml.domain import (
     ControllerXml,
@@ -19,6 +28,11 @@ from millpond.xml.domain import (
 
 _NO_READ_ONLY_DISKS = ("ide", "sata")
 """Buses on which QEMU has no read-only disks but CD-ROMs."""
+
+CDROM = "cdrom"
+"""The role of the medium in the CD-ROM drive."""
+_BOOT_ORDER = {"disk": 1, CDROM: 2}
+"""The firmware goes on to the CD-ROM as long as the root disk has nothing to boot."""
 
 Chains = Mapping[str, Chain]
 """The layers of a server's disks by their role."""
@@ -47,11 +61,9 @@ def domain_xml(server: Server, owner: str, console_log: Path | None, chains: Cha
         on_poweroff="destroy",
         on_reboot="restart",
         on_crash="destroy",
-        disks=tuple(
-            disk_xml(server, each, chains[each.role]) for each in server.disks if each.is_attached
-        ),
+        disks=tuple(_disks(server, chains)),
         interfaces=tuple(_interface(each, hardware.vif_model) for each in server.networks),
-        controllers=_controllers({hardware.disk_bus, *(each.bus for each in server.disks)}),
+        controllers=_controllers(_buses(server)),
         serials=(_serial(console_log),),
         rng="virtio",
         rng_backend="random",
@@ -67,15 +79,28 @@ def record_xml(server: Server, owner: str) -> RecordXml:
     return RecordXml(owner=owner, record=codec.encode_server(copied).decode())
 
 
+def _disks(server: Server, chains: Chains) -> Iterator[DiskXml]:
+    for each in server.disks:
+        if each.is_attached:
+            yield disk_xml(server, each, chains[each.role])
+    if server.cdrom and not server.cdrom.image:
+        yield empty_drive_xml(server.cdrom)
+
+
+def _buses(server: Server) -> set[str]:
+    drive = {server.cdrom.bus} if server.cdrom else set()
+    return {server.hardware.disk_bus, *(each.bus for each in server.disks), *drive}
+
+
 def disk_xml(server: Server, disk: Disk, chain: Chain) -> DiskXml:
     """The config drive is a disk like the others, only read-only: guests find it by its label,
     and not every bus has CD-ROMs."""
-    fixed = disk.content is Content.CONFIG
+    fixed = disk.content in (Content.CONFIG, Content.CDROM)
     bus = disk.bus or server.hardware.disk_bus
     layers = layers_xml(chain)
     return DiskXml(
         type=layers.type,
-        device="cdrom" if fixed and bus in _NO_READ_ONLY_DISKS else "disk",
+        device="cdrom" if _is_cdrom(disk, bus) else "disk",
         driver_type=layers.format,
         discard=None if fixed else "unmap",
         source=layers.source,
@@ -84,7 +109,26 @@ def disk_xml(server: Server, disk: Disk, chain: Chain) -> DiskXml:
         bus=bus,
         read_only=fixed,
         serial=disk.serial,
-        boot_order=1 if disk.role == "disk" else None,
+        boot_order=_BOOT_ORDER.get(disk.role),
+    )
+
+
+def _is_cdrom(disk: Disk, bus: str) -> bool:
+    if disk.content is Content.CONFIG:
+        return bus in _NO_READ_ONLY_DISKS
+    return disk.content is Content.CDROM
+
+
+def empty_drive_xml(drive: CdromDrive) -> DiskXml:
+    """But for the medium the same as with one: of a running domain nothing else can be changed."""
+    return DiskXml(
+        type="file",
+        device="cdrom",
+        target=drive.target,
+        bus=drive.bus,
+        read_only=True,
+        serial=CDROM,
+        boot_order=_BOOT_ORDER[CDROM],
     )
 
 

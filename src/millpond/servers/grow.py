@@ -72,8 +72,8 @@ def _refuse(disk: Disk, size: int) -> None:
     if size < disk.size:
         reason = f"it has {format_size(disk.size)}, and what lies behind would be lost"
         raise Unsupported(what, reason, "a disk only grows")
-    if disk.content is Content.CONFIG:
-        raise Unsupported(what, "it is the config drive", "make a data disk instead")
+    if disk.content in (Content.CONFIG, Content.CDROM):
+        raise Unsupported(what, "it is only read", "make a data disk instead")
 
 
 def _refuse_running(host: Host, server: Server, disk: Disk, method: GrowMethod) -> None:

@@ -14,7 +14,7 @@ from millpond.model.server import Server
 from millpond.records import codec, journal
 from millpond.records.journal import Verb
 from millpond.records.records import ServerJournal
-from millpond.servers import create, data_disks, delete, grow, power, snapshot, steps
+from millpond.servers import cdrom, create, data_disks, delete, grow, power, snapshot, steps
 
 LOG = logging.getLogger(__name__)
 
@@ -29,6 +29,8 @@ VERBS: Mapping[str, Callable[[Host, Any], Verb[Server]]] = {
     "disk remove": data_disks.removing,
     "disk attach": data_disks.attaching,
     "disk detach": data_disks.detaching,
+    "cdrom insert": lambda host, _: cdrom.inserting(host),
+    "cdrom eject": lambda host, _: cdrom.ejecting(host),
     "snapshot": snapshot.snapshotting,
 }
 """Each takes the details that are read for a verb of its name."""
