@@ -18,6 +18,7 @@ pytest_plugins = [
     "tests.support.fixtures",
     "tests.support.remote_host",
     "tests.support.multi_host",
+    "tests.support.networked_host",
     "tests.support.refusals",
     "tests.support.results",
 ]

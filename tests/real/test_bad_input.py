@@ -87,11 +87,19 @@ def test_an_option_that_means_nothing(refuses, one_server, option, value, senten
 
 
 def test_a_network_that_is_not_there(refuses, one_server):
-    refuses(
-        6,
-        "no network with matching name 'nowhere'",
-        *create("new", "guest", "--network", "nowhere"),
-    )
+    refuses(3, "no libvirt network 'nowhere'", *create("new", "guest", "--network", "nowhere"))
+    refuses(3, "no bridge 'nowhere'", *create("new", "guest", "--network", "bridge:nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        ("--vcpus", "1024", "--vcpus: 1024 are too many: machine type pc-i440fx-"),
+        ("--memory", "900T", "--memory: 900 TiB are too much: host 'local' has "),
+    ],
+)
+def test_more_than_the_host_has(refuses, one_server, option, value, sentence):
+    refuses(2, sentence, *create("new", "guest", option, value))
 
 
 def test_an_unknown_server(refuses, one_server):

@@ -22,6 +22,7 @@ COMMANDS = {
     "server": ("millpond.cli.server", "Create, list, start, stop and delete servers."),
     "cache": ("millpond.cli.cache", "List, fetch, pin, prune and verify templates."),
     "host": ("millpond.cli.host", "List and show hosts."),
+    "network": ("millpond.cli.network", "List, start and stop libvirt networks."),
     "pool": ("millpond.cli.pool", "List and show storage pools."),
     "transition": ("millpond.cli.transition", "Find disks in Nova's legacy layout."),
     "explain": ("millpond.cli.explain", "Say what would become of an image here, and why."),

@@ -37,8 +37,11 @@ from millpond.errors.files import (
 from millpond.errors.hosts import (
     CephUnreachable as CephUnreachable,
     ConnectionLost as ConnectionLost,
+    ExceedsHost as ExceedsHost,
     HostUnreachable as HostUnreachable,
     LibvirtFailed as LibvirtFailed,
+    NetworkInactive as NetworkInactive,
+    NetworkNotFound as NetworkNotFound,
     NoSpace as NoSpace,
     PoolBusy as PoolBusy,
     PoolElsewhere as PoolElsewhere,

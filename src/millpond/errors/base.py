@@ -15,6 +15,8 @@ class Tool(StrEnum):
     IMAGES = "millpond image list"
     ADD_IMAGE = "millpond image add FILE"
     REMOVE_IMAGE = "millpond image remove"
+    NETWORKS = "millpond network list"
+    START_NETWORK = "millpond network start"
     POOLS = "millpond pool list"
     VOLUMES = "millpond pool show"
     TEMPLATES = "millpond cache list"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from millpond.errors.base import Conflict, HostProblem, NotFound
+from millpond.errors.base import BadInput, Conflict, HostProblem, NotFound
 
 
 @dataclass(eq=False)
@@ -18,6 +18,32 @@ class VolumeNotFound(NotFound):
     name: str
     message = "there is no volume {self.name!r} in pool {self.pool!r}"
     hint = "'{tool.VOLUMES} {self.pool}' lists its volumes"
+
+
+@dataclass(eq=False)
+class NetworkNotFound(NotFound):
+    kind: str
+    """libvirt network, or bridge."""
+    name: str
+    host: str
+    known: tuple[str, ...]
+    message = "there is no {self.kind} {self.name!r} on host {self.host!r}"
+    hint = "there is {self.listed}; '{tool.NETWORKS}' shows more"
+
+    @property
+    def listed(self) -> str:
+        return ", ".join(self.known) or "none"
+
+
+@dataclass(eq=False)
+class ExceedsHost(BadInput):
+    """More than the host, or its machine type, has."""
+
+    option: str
+    reason: str
+    advised: str
+    message = "{self.option}: {self.reason}"
+    hint = "{self.advised}"
 
 
 @dataclass(eq=False)
@@ -54,6 +80,14 @@ class TooOld(HostProblem):
     needed: str
     message = "{self.what} {self.version} is too old: Millpond needs {self.needed} or newer"
     hint = "upgrade the host (Debian 12 has what is needed)"
+
+
+@dataclass(eq=False)
+class NetworkInactive(HostProblem):
+    name: str
+    host: str
+    message = "libvirt network {self.name!r} on host {self.host!r} is not active"
+    hint = "'{tool.START_NETWORK} {self.name}' starts it"
 
 
 @dataclass(eq=False)

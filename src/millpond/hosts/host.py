@@ -35,6 +35,7 @@ from millpond.libvirt.domains import (
     DomainRecords,
     Domains,
 )
+from millpond.libvirt.networks import Networks
 from millpond.libvirt.pool import Pool, PoolType
 from millpond.libvirt.pools import PoolPlan, Pools, PoolWanted
 from millpond.model.callbacks import noop
@@ -166,6 +167,10 @@ class Host:
     @cached_property
     def domains(self) -> Domains:
         return Domains(self.libvirtd)
+
+    @cached_property
+    def networks(self) -> Networks:
+        return Networks(self.libvirtd, self.name)
 
     @cached_property
     def domain_disks(self) -> DomainDisks:

@@ -77,13 +77,13 @@ class Domains:
 
     def read(self, id: ServerId, kind: type[X]) -> X | None:
         """Of a domain that may not be ours, what the kind knows; as it runs, if it does."""
-        with _find(self._host, id, "reading the definition") as domain:
+        with _find(self._host, id, "reading the definition of") as domain:
             return kind.from_xml(domain.XMLDesc(0)) if domain else None
 
     def description(self, id: ServerId, *, defined: bool = False) -> DomainXml | None:
         """As it runs, if it does; or always as it is defined, for the next start."""
         flags = libvirtd.XML_INACTIVE if defined else 0
-        with _find(self._host, id, "reading the description") as domain:
+        with _find(self._host, id, "reading the description of") as domain:
             return DomainXml.from_xml(domain.XMLDesc(flags)) if domain else None
 
     def start(self, id: ServerId, *, paused: bool = False) -> None:
@@ -130,7 +130,7 @@ class Domains:
 
     def is_stuck(self, id: ServerId) -> bool:
         """Whether QEMU has paused the guest because a disk took nothing more."""
-        with _get(self._host, id, "asking for the state") as domain:
+        with _get(self._host, id, "asking for the state of") as domain:
             return bool(domain.state(0) == libvirtd.STUCK)
 
     @contextmanager
@@ -143,7 +143,7 @@ class Domains:
                 raise
 
     def open_console(self, id: ServerId) -> ConsoleStream:
-        with _get(self._host, id, "opening the console") as domain:
+        with _get(self._host, id, "opening the console of") as domain:
             stream = domain.connect().newStream(0)
             domain.openConsole(None, stream, libvirtd.CONSOLE_FORCE)
             return ConsoleStream(stream)
@@ -168,7 +168,7 @@ class DomainRecords:
     def put(self, id: ServerId, record: RecordXml) -> None:
         """Replace the record of a domain, in its definition and in the running one."""
         bare = BareRecordXml(owner=record.owner, record=record.record)
-        with _get(self._host, id, "writing metadata") as domain:
+        with _get(self._host, id, "writing metadata of") as domain:
             live = libvirtd.AFFECT_LIVE if domain.isActive() else 0
             domain.setMetadata(
                 libvirtd.METADATA_ELEMENT,
@@ -226,7 +226,7 @@ class DomainDisks:
     def attach(self, id: ServerId, disk: DiskXml) -> None:
         """To the running domain and to its definition; one that is there already is no error,
         another one in its place is."""
-        with _get(self._host, id, f"attaching {disk.target}", slow=True) as domain:
+        with _get(self._host, id, f"attaching {disk.target} to", slow=True) as domain:
             for flags in (libvirtd.AFFECT_LIVE, libvirtd.AFFECT_CONFIG):
                 found = _disk_of(domain, disk.target, flags)
                 if found is None:
@@ -241,7 +241,7 @@ class DomainDisks:
         """Waits until the guest has let it go, and takes it out of the definition then. One that
         is gone already is no error; another one in its place is left alone."""
         for flags in (libvirtd.AFFECT_LIVE, libvirtd.AFFECT_CONFIG):
-            with _get(self._host, id, f"detaching {disk.target}", slow=True) as domain:
+            with _get(self._host, id, f"detaching {disk.target} from", slow=True) as domain:
                 found = _disk_of(domain, disk.target, flags)
                 if found is None or not _is_same(found, disk):
                     continue
@@ -254,12 +254,12 @@ class DomainDisks:
             raise DetachTimeout(target, DETACH_PATIENCE)
 
     def _has(self, id: ServerId, target: str) -> bool:
-        with _get(self._host, id, f"looking for {target}") as domain:
+        with _get(self._host, id, f"looking for {target} in") as domain:
             return target in _targets(domain)
 
     def resize(self, id: ServerId, target: str, size: int) -> None:
         """While it runs. libvirt would also shrink it, silently (trap 15): callers never ask."""
-        with _get(self._host, id, f"resizing {target}", slow=True) as domain:
+        with _get(self._host, id, f"resizing {target} of", slow=True) as domain:
             domain.blockResize(target, size, libvirtd.RESIZE_BYTES)
 
     def _read_chains(self, described: tuple[Any, int]) -> ChainsXml | None:
@@ -276,13 +276,13 @@ class DomainDisks:
 
 @contextmanager
 def _get(host: Libvirtd, id: ServerId, doing: str, *, slow: bool = False) -> Iterator[Any]:
-    with host.calling(f"{doing} of domain {id}", slow=slow) as connection:
+    with host.calling(f"{doing} domain {id}", slow=slow) as connection:
         yield connection.lookupByUUIDString(id)
 
 
 @contextmanager
 def _find(host: Libvirtd, id: ServerId, doing: str, *, slow: bool = False) -> Iterator[Any | None]:
-    with host.calling(f"{doing} of domain {id}", slow=slow) as connection:
+    with host.calling(f"{doing} domain {id}", slow=slow) as connection:
         yield libvirtd.find_domain(connection, id)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from millpond.errors import LibvirtFailed, Tool
 from millpond.model.server import VirtType
+from millpond.model.sizes import MiB
 from millpond.system.libvirtd import Libvirtd
 from millpond.xml.host import CapabilitiesXml, DomainCapabilitiesXml
 
@@ -65,12 +66,28 @@ def choose(host: Libvirtd, *, local: bool) -> VirtType:
 def full_machine_name(host: Libvirtd, virt_type: str, name: str) -> str:
     """With its version, of a machine type that libvirt knows by a shorter name, or chooses (an
     empty one). As it is where libvirt does not know it: the domain is refused, then."""
+    found = _find_machine(host, virt_type, name)
+    return (found and found.machine) or name
+
+
+def most_vcpus(host: Libvirtd, virt_type: str, machine: str) -> int | None:
+    """That a machine type can have; None where libvirt does not know it."""
+    found = _find_machine(host, virt_type, machine)
+    return found.vcpus if found else None
+
+
+def memory_of(host: Libvirtd) -> int:
+    with host.calling("asking for the host's memory") as connection:
+        return int(connection.getInfo()[1]) * MiB
+
+
+def _find_machine(host: Libvirtd, virt_type: str, name: str) -> DomainCapabilitiesXml | None:
     try:
         with host.calling("asking for a machine type") as connection:
             found = connection.getDomainCapabilities(None, None, name or None, virt_type, 0)
     except LibvirtFailed:
-        return name
-    return DomainCapabilitiesXml.from_xml(found).machine or name
+        return None
+    return DomainCapabilitiesXml.from_xml(found)
 
 
 def _groups_of(uid: int) -> set[int]:

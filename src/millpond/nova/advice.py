@@ -15,6 +15,8 @@ _PROGRAMS = {
     Tool.IMAGES: "openstack image list",
     Tool.ADD_IMAGE: "openstack image create --file FILE NAME",
     Tool.REMOVE_IMAGE: "openstack image delete",
+    Tool.NETWORKS: "virsh net-list --all",
+    Tool.START_NETWORK: "virsh net-start",
     Tool.POOLS: "virsh pool-list --all",
     Tool.VOLUMES: "virsh vol-list",
     Tool.TEMPLATES: "virsh vol-list nova-base-images-pool",

@@ -5,7 +5,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from millpond.errors import HostProblem, NoRoom, NoSuchHost, PlacementBadRequest
+from millpond.errors import (
+    ExceedsHost,
+    HostProblem,
+    NetworkNotFound,
+    NoRoom,
+    NoSuchHost,
+    PlacementBadRequest,
+)
 from millpond.model.server import Server
 from millpond.scheduling.decision import Decision, HostVerdict, Reasons, State
 from millpond.scheduling.placement import Allocations, Placement, Stock
@@ -160,6 +167,8 @@ def _ask(name: str, providers: HostProviders, plan: Plan, stocks: Stocks) -> _Of
         planned = plan(name)
     except HostProblem as error:
         return HostVerdict(host=name, state=State.UNREACHABLE, reason=str(error))
+    except (NetworkNotFound, ExceedsHost) as error:
+        return HostVerdict(host=name, state=State.LACKS, reason=str(error))
     allocations = allocations_for(planned.server, providers)
     for pool, uuid in providers.pools.items():
         # A pool that did not have to be looked at for the query is left to the claim.

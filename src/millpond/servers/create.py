@@ -36,7 +36,7 @@ from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.scheduling.query import SchedulingRequest
-from millpond.servers import steps
+from millpond.servers import preflight, steps
 from millpond.servers.config_drive import GuestConfiguration
 from millpond.servers.domain_xml import CDROM
 from millpond.servers.steps import refuse_foreign_servers
@@ -86,6 +86,8 @@ def plan_server(host: Host, request: ServerRequest) -> Server:
     id = ServerId(str(uuid.uuid4()))
     image = request.image
     hardware = _hardware(host, request)
+    preflight.check_size(host, request.flavor, hardware)
+    preflight.check_networks(host, request.networks)
     boot = find_boot_images(
         image.format, image.properties, lambda each: host.images.describe(ImageId(each))
     )

@@ -13,7 +13,7 @@ from millpond.model.server import Server
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
-from millpond.servers import steps
+from millpond.servers import preflight, steps
 from millpond.system.waiting import wait_until
 
 LOG = logging.getLogger(__name__)
@@ -31,6 +31,7 @@ def start(host: Host, server: Server) -> None:
     """One that runs already is no error."""
     with host.records.lock(server):
         current = steps.load_idle(host, server)
+        preflight.check_networks(host, current.networks)
         journal.run(starting(host), current, ServerJournal(host.records), host.watch)
     LOG.info("started server %s", server.name)
 
@@ -52,6 +53,7 @@ def reboot(host: Host, server: Server, *, patience: float, tell: Tell = noop) ->
     """Off, as stop() does it, and on again, with the domain defined anew from the record."""
     with host.records.lock(server):
         current = steps.load_idle(host, server)
+        preflight.check_networks(host, current.networks)
         verb = rebooting(host, patience=patience, tell=tell)
         journal.run(verb, current, ServerJournal(host.records), host.watch)
     LOG.info("rebooted server %s", server.name)

@@ -6,7 +6,15 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from millpond.errors import HostProblem, Interrupted, NameTaken, PlacementProblem, Tool, WrongState
+from millpond.errors import (
+    HostProblem,
+    Interrupted,
+    LibvirtFailed,
+    NameTaken,
+    PlacementProblem,
+    Tool,
+    WrongState,
+)
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import MarkedDomain
 from millpond.model.server import Server
@@ -113,8 +121,11 @@ def sync_autostart(host: Host, server: Server) -> None:
 
 def power_on(host: Host, server: Server) -> Server:
     """From now on it should run."""
-    with host.starts.hold():
-        host.domains.start(server.id)
+    try:
+        with host.starts.hold():
+            host.domains.start(server.id)
+    except LibvirtFailed as error:  # which knows it by its id only
+        raise LibvirtFailed(f"starting server {server.name}", error.code, error.detail) from error
     on = replace(server, should_run=True)
     sync_autostart(host, on)
     return on

@@ -32,4 +32,5 @@ class ValueXml(Element, tag="value"):
 @dataclass(frozen=True, kw_only=True)
 class DomainCapabilitiesXml(Element, tag="domainCapabilities"):
     machine: str | None = at("machine", default=None)
+    vcpus: int | None = at("vcpu/@max", default=None)
     disk_buses: tuple[ValueXml, ...] = at("devices/disk/enum[@name='bus']/value", default=())
