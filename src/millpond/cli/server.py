@@ -13,10 +13,11 @@ from millpond.cli.several import try_each
 from millpond.errors import BadInput, NoConsole
 from millpond.hosts.deployment import Deployment
 from millpond.libvirt.domains import ON
-from millpond.model.server import Content, DirectBoot, Disk, Server
+from millpond.model.server import Content, DirectBoot, Disk, Network, NetworkKind, Server
 from millpond.model.sizes import format_size, parse_size
 from millpond.records import codec
 from millpond.servers import across_hosts, grow, power
+from millpond.servers.addresses import Addresses
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -42,15 +43,16 @@ def list_(ctx: typer.Context, json: Json = False) -> None:
     deployment = Deployment.load(ctx.obj.config_files)
     servers, damaged = deployment.records.readable()
     states = across_hosts.states(deployment, servers)
+    known = across_hosts.addresses(deployment, servers, states)
     for each in damaged:
         complain(each)
     if json:
-        print(as_json([_describe(each, states[each.id]) for each in servers]))
+        print(as_json([_describe(each, states[each.id], known) for each in servers]))
         return
     where = ["Host"] if deployment.has_several else []
     table(
-        ("Name", "State", *where, "Image", "Backend", "Disk", "Id"),
-        [_row(each, states[each.id], [each.host] if where else []) for each in servers],
+        ("Name", "State", *where, "Address", "Image", "Backend", "Disk", "Id"),
+        [_row(each, states[each.id], [each.host] if where else [], known) for each in servers],
     )
 
 
@@ -273,12 +275,13 @@ def label(server: Server) -> str:
     return f"{server.name} ({server.id[:8]})"
 
 
-def _row(server: Server, state: str, where: list[str]) -> tuple[str, ...]:
+def _row(server: Server, state: str, where: list[str], known: Addresses) -> tuple[str, ...]:
     root = server.find_disk()
     return (
         server.name,
         _state(server, state),
         *where,
+        ", ".join(address for each in server.networks for address in known.get(each.mac, ())),
         server.image.name,
         root.backend if root else "",
         format_size(root.size) if root else "",
@@ -290,8 +293,11 @@ def _state(server: Server, state: str) -> str:
     return f"{state}, should run" if state == "stopped" and server.should_run else state
 
 
-def _describe(server: Server, state: str) -> dict[str, object]:
-    return {"state": state, **codec.plain_server(server)}
+def _describe(server: Server, state: str, known: Addresses) -> dict[str, object]:
+    plain = codec.plain_server(server)
+    for each in plain["networks"]:
+        each["addresses"] = known.get(each["mac"], ())
+    return {"state": state, **plain}
 
 
 def show_server(deployment: Deployment, server: Server, json: bool) -> None:
@@ -303,16 +309,17 @@ def show_all(
 ) -> None:
     """In JSON one that is named alone is an object, and several are a list."""
     states = across_hosts.states(deployment, servers)
+    known = across_hosts.addresses(deployment, servers, states)
     if json:
-        plain = [_describe(each, states[each.id]) for each in servers]
+        plain = [_describe(each, states[each.id], known) for each in servers]
         print(as_json(plain[0] if alone and plain else plain))
         return
     for number, each in enumerate(servers):
         print(end="\n" if number else "")
-        _show_details(each, states[each.id])
+        _show_details(each, states[each.id], known)
 
 
-def _show_details(server: Server, state: str) -> None:
+def _show_details(server: Server, state: str, known: Addresses) -> None:
     hardware, flavor = server.hardware, server.flavor
     machine = (hardware.virt_type, hardware.firmware, hardware.machine)
     details(
@@ -327,7 +334,7 @@ def _show_details(server: Server, state: str) -> None:
             ("Machine", ", ".join(filter(None, machine))),
             *([("Kernel", _kernel_line(server.boot))] if server.boot else []),
             *((f"Disk {each.role}", _disk_line(each)) for each in server.disks),
-            ("Networks", _networks(server)),
+            *_nic_lines(server, known),
             ("Created", server.created),
         ]
     )
@@ -338,8 +345,16 @@ def _kernel_line(boot: DirectBoot) -> str:
     return f"{boot.kernel.name}{ramdisk}: {boot.command_line}"
 
 
-def _networks(server: Server) -> str:
-    return ", ".join(each.source or each.kind for each in server.networks) or "none"
+def _nic_lines(server: Server, known: Addresses) -> list[tuple[str, str]]:
+    found = [
+        ", ".join(filter(None, (_network(each), each.mac, *known.get(each.mac, ()))))
+        for each in server.networks
+    ]
+    return [(f"NIC {number}", line) for number, line in enumerate(found)] or [("NICs", "none")]
+
+
+def _network(nic: Network) -> str:
+    return f"bridge:{nic.source}" if nic.kind is NetworkKind.BRIDGE else nic.source or nic.kind
 
 
 def _disk_line(disk: Disk) -> str:

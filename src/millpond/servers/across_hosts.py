@@ -2,11 +2,12 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from millpond.errors import ConnectionLost, HostNotConfigured, HostProblem, HostUnreachable
 from millpond.hosts.cache import has_template
 from millpond.hosts.deployment import Deployment
-from millpond.libvirt.domains import Domains
+from millpond.libvirt.domains import ON, Domains
 from millpond.model.callbacks import Progress, noop
 from millpond.model.server import Server
 from millpond.records.records import Records
@@ -15,6 +16,7 @@ from millpond.scheduling.scheduler import HostPlan, Plan
 from millpond.servers import create as creation
 from millpond.servers import delete as deletion
 from millpond.servers import steps
+from millpond.servers.addresses import Addresses, find_addresses
 from millpond.servers.create import ServerRequest, plan_server, scheduling_request
 
 _DOING = {
@@ -114,6 +116,19 @@ def _states_on(deployment: Deployment, name: str, servers: Sequence[Server]) -> 
             raise
         LOG.warning("%s", error)
         return {each.id: f"unknown: host {name} does not answer" for each in servers}
+
+
+def addresses(
+    deployment: Deployment, servers: Sequence[Server], states: Mapping[str, str]
+) -> Addresses:
+    """By MAC, of the servers that run. What cannot be found out is left out, and is no error."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, host in deployment.hosts.items():
+        on = [each for each in servers if each.host == name and states[each.id] in ON]
+        if on:
+            with suppress(HostProblem):
+                found |= find_addresses(host, on)
+    return found
 
 
 def _planning(deployment: Deployment, request: ServerRequest) -> Plan:
