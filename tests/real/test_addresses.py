@@ -1,6 +1,7 @@
 """How a server is reached: its addresses, as the host's DHCP, its ARP table and the guest know
 them."""
 
+import json
 import re
 import sys
 
@@ -15,7 +16,7 @@ BOOTED = 240
 @pytest.fixture
 def linux(networked, linux_guest):
     networked.ok("image", "add", linux_guest, "--name", "linux", "--disk-format", "raw")
-    networked.define_network("lab", "192.168.150.0/24")
+    networked.define_network("net1", "192.168.150.0/24")
     return networked
 
 
@@ -41,20 +42,22 @@ def fetch(networked, url):
 
 
 def addresses(networked, name):
-    return [each["addresses"] for each in networked.json("server", "show", name)["networks"]]
+    """As they are shown to somebody who is on the host, with its ARP table."""
+    shown = json.loads(networked.run_there("server", "show", name, "--json").stdout)
+    return [each["addresses"] for each in shown["networks"]]
 
 
 @pytest.mark.timeout(600)
 def test_the_address_of_a_running_server_is_listed(linux):
     linux.define_network("other", "192.168.151.0/24")
-    made = create(linux, "web", "lab", "bridge:vbrother", "user")
+    made = create(linux, "web", "net1", "bridge:vbrother", "user")
     leased, bridged = address_in(linux, made), address_in(linux, made, "eth1")
     assert fetch(linux, f"http://{bridged}/marker") == "millpond-linux"  # by ARP
     assert addresses(linux, "web") == [[leased], [bridged], []]
-    assert f"{leased}, {bridged}" in linux.ok("server", "list")
-    shown = linux.ok("server", "show", "web")
+    assert f"{leased}, {bridged}" in linux.run_there("server", "list").stdout
+    shown = linux.run_there("server", "show", "web").stdout
     first, second, third = (each["mac"] for each in made["networks"])
-    assert re.search(rf"NIC 0 +lab, {first}, {leased}\n", shown)
+    assert re.search(rf"NIC 0 +net1, {first}, {leased}\n", shown)
     assert re.search(rf"NIC 1 +bridge:vbrother, {second}, {bridged}\n", shown)
     assert re.search(rf"NIC 2 +user, {third}\n", shown)
     (network, *_) = linux.json("network", "list")

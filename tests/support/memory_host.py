@@ -18,7 +18,9 @@ from millpond.errors import DetachTimeout, LibvirtFailed, NoSpace
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import MarkedDomain
 from millpond.libvirt.memory_pool import MemoryPool
+from millpond.libvirt.networks import HostNetwork, Lease
 from millpond.libvirt.pool import PoolType
+from millpond.libvirt.virtualization import Limits
 from millpond.model.callbacks import noop
 from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.image import Image
@@ -29,7 +31,14 @@ from millpond.model.template import Prepared, Template
 from millpond.model.volume import Volume, VolumeSpec
 from millpond.records.records import FileRecords
 from millpond.system.locks import Locks
-from millpond.xml.domain import BackingStoreXml, DiskXml, DomainXml, RecordXml, SourceXml
+from millpond.xml.domain import (
+    BackingStoreXml,
+    DiskXml,
+    DomainXml,
+    InterfaceXml,
+    RecordXml,
+    SourceXml,
+)
 from tests.support.few_disks import disks_of
 from tests.support.host_with import host_with
 
@@ -301,6 +310,48 @@ class DomainDisks:
             pool.resize(disk.source.volume or "", size)
 
 
+class DomainNics:
+    def __init__(self, world: "World") -> None:
+        self._world = world
+
+    def attach(self, id: str, nic: InterfaceXml) -> None:
+        for each in self._world.domains.both():
+            with self._world.moments.around("call"):
+                if all(known.mac != nic.mac for known in each[id].interfaces):
+                    each[id] = replace(each[id], interfaces=(*each[id].interfaces, nic))
+
+    def detach(self, id: str, mac: str) -> None:
+        for each in self._world.domains.both():
+            with self._world.moments.around("call"):
+                kept = tuple(known for known in each[id].interfaces if known.mac != mac)
+                each[id] = replace(each[id], interfaces=kept)
+
+
+class Networks:
+    """One, ``net1``, and the addresses that its DHCP keeps."""
+
+    def __init__(self, world: "World") -> None:
+        self.reserved: dict[str, str] = {}
+        self.nics = DomainNics(world)
+        self._moments = world.moments
+
+    def get_active(self, name: str) -> HostNetwork:
+        return HostNetwork(
+            name=name, active=True, autostart=True, addresses=("192.168.150.1/24",), dhcp=True
+        )
+
+    def leases(self, _name: str) -> list[Lease]:
+        return []
+
+    def reserve(self, _name: str, mac: str, address: str) -> None:
+        with self._moments.around("call"):
+            self.reserved[mac] = address
+
+    def free(self, _name: str, mac: str) -> None:
+        with self._moments.around("call"):
+            self.reserved.pop(mac, None)
+
+
 class BlockJobs:
     """Of root disks alone."""
 
@@ -388,6 +439,7 @@ class World:
         self.autostart = Autostart(self)
         self.records = Records(state, self.moments)
         self.claims = Claims(self.moments)
+        self.networks = Networks(self)
         self.backend = Backend.RAW if type_ is PoolType.DIR else Backend.LVM
         volume = base.create(
             VolumeSpec(
@@ -436,9 +488,14 @@ class World:
     def _host(self) -> Host:
         fields: dict[str, Any] = {
             "name": "local",
+            "shared": SimpleNamespace(
+                records=self.records, locks=SimpleNamespace(hold=nullcontext)
+            ),
             "domains": self.domains,
             "domain_disks": DomainDisks(self),
             "autostart": self.autostart,
+            "networks": self.networks,
+            "limits": lambda _hardware: Limits(vcpus=255, memory=1024 * MiB),
             "domain_records": DomainRecords(self),
             "block_jobs": BlockJobs(self),
             "cdroms": Cdroms(self),

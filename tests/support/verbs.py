@@ -9,6 +9,7 @@ from millpond.model.operation import (
     GrowDetails,
     GrowMethod,
     NativeSnapshotDetails,
+    NicDetails,
 )
 from millpond.servers.recover import VERBS
 
@@ -17,6 +18,8 @@ DETAILS: dict[str, Details] = {
     "grow": GrowDetails(role="disk", size=1, method=GrowMethod.RESIZE),
     "disk add": DiskDetails(role="disk.data0"),
     "disk remove": DiskDetails(role="disk.data0"),
+    "nic add": NicDetails(mac="52:54:00:00:00:50"),
+    "nic remove": NicDetails(mac="52:54:00:00:00:50"),
     "snapshot": NativeSnapshotDetails(),
 }
 

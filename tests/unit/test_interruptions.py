@@ -15,11 +15,11 @@ from millpond.errors import DetachTimeout, LibvirtFailed, MillpondError, NoSpace
 from millpond.libvirt.pool import PoolType
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
-from millpond.model.server import Flavor, Server
+from millpond.model.server import Flavor, Network, NetworkKind, Server
 from millpond.model.sizes import MiB
 from millpond.records import codec, journal
 from millpond.records.records import ServerJournal, without_operation
-from millpond.servers import cdrom, data_disks, delete, power, steps
+from millpond.servers import cdrom, data_disks, delete, nics, power, steps
 from millpond.servers.create import ServerRequest
 from millpond.servers.create import create as create_server
 from millpond.servers.grow import grow as grow_disk
@@ -29,6 +29,9 @@ from millpond.servers.snapshot_strategies import plan_snapshot
 from tests.support.memory_host import CONTENT, IMAGE, NONE, Fault, Killed, World
 
 DATA = "disk.data0"
+NIC = Network(
+    kind=NetworkKind.NETWORK, source="net1", mac="52:54:00:00:00:50", address="192.168.150.5"
+)
 
 
 def create(world: World, *, start: bool = True, image: Image = IMAGE) -> Server:
@@ -64,6 +67,15 @@ def with_detached(made: Callable[[World], Server]) -> Callable[[World], Server]:
     def make(world: World) -> Server:
         server = with_data(made)(world)
         data_disks.detach(world.host, server, DATA)
+        return server
+
+    return make
+
+
+def with_nic(made: Callable[[World], Server]) -> Callable[[World], Server]:
+    def make(world: World) -> Server:
+        server = made(world)
+        nics.add(world.host, server, NIC)
         return server
 
     return make
@@ -242,6 +254,16 @@ SCENARIOS = {
         make=with_drive(running),
         act=lambda world, each: cdrom.eject(world.host, each),
     ),
+    **{
+        f"nic {name}{' while it runs' if made is running else ''}": Scenario(
+            verb=f"nic {name}", make=make(made), act=act
+        )
+        for made in (stopped, running)
+        for name, make, act in (
+            ("add", lambda made: made, lambda world, each: nics.add(world.host, each, NIC)),
+            ("remove", with_nic, lambda world, each: nics.remove(world.host, each, NIC.mac)),
+        )
+    },
     "snapshot": Scenario(verb="snapshot", make=running, act=snapshot),
 }
 
@@ -306,6 +328,8 @@ def look(world: World, scenario: Scenario) -> None:
     if any(each.operation for each in servers):
         return
     assert set(world.pool.names()) == kept
+    fixed = {nic.mac for each in servers for nic in each.networks if nic.address}
+    assert set(world.networks.reserved) == fixed
     assert set(world.domains.defined) == set(world.claims.held) == {each.id for each in servers}
     for each in servers:
         look_at(world, each)
@@ -324,6 +348,10 @@ def look_at(world: World, server: Server) -> None:
             full = [disk for disk in found.disks if disk.source]
             assert [Path(world.path_of(disk)).name for disk in full] == volumes
             assert len(found.disks) - len(full) == bool(server.cdrom and not server.cdrom.image)
+    macs = [each.mac for each in server.networks]
+    for each in (domains.defined, domains.live):
+        if found := each.get(server.id):
+            assert [nic.mac for nic in found.interfaces] == macs
     marked = domains.defined[server.id].record
     assert marked
     copied = codec.decode_server(marked.record.encode(), Path())

@@ -14,6 +14,7 @@ from millpond.model.operation import (
     GrowDetails,
     GrowMethod,
     NativeSnapshotDetails,
+    NicDetails,
     NotRunningDetails,
     Operation,
     OtherDetails,
@@ -250,6 +251,28 @@ WRITTEN = {
   "details": {}
  }""",
         None,
+    ),
+    "nic add": (
+        """{
+  "verb": "nic add",
+  "step": "attach",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "mac": "52:54:00:00:00:50"
+  }
+ }""",
+        NicDetails(mac="52:54:00:00:00:50"),
+    ),
+    "nic remove": (
+        """{
+  "verb": "nic remove",
+  "step": "detach",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "mac": "52:54:00:00:00:50"
+  }
+ }""",
+        NicDetails(mac="52:54:00:00:00:50"),
     ),
     "snapshot of a running server": (
         """{

@@ -37,6 +37,7 @@ SUBCOMMANDS = {
     ("server", "cdrom"): "millpond.cli.server_cdrom",
     ("server", "create"): "millpond.cli.server_create",
     ("server", "disk"): "millpond.cli.server_disk",
+    ("server", "nic"): "millpond.cli.server_nic",
     ("server", "set"): "millpond.cli.server_set",
     ("server", "snapshot"): "millpond.cli.server_snapshot",
 }

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,7 +17,7 @@ from millpond.model.server import Content, DirectBoot, Disk, Network, NetworkKin
 from millpond.model.sizes import format_size, parse_size
 from millpond.records import codec
 from millpond.servers import across_hosts, grow, power
-from millpond.servers.addresses import Addresses
+from millpond.servers.across_hosts import Addresses
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -295,9 +295,18 @@ def _state(server: Server, state: str) -> str:
 
 def _describe(server: Server, state: str, known: Addresses) -> dict[str, object]:
     plain = codec.plain_server(server)
-    for each in plain["networks"]:
-        each["addresses"] = known.get(each["mac"], ())
-    return {"state": state, **plain}
+    return {"state": state, **plain, "networks": _plain_nics(server, known)}
+
+
+def describe_nics(deployment: Deployment, server: Server) -> list[dict[str, Any]]:
+    states = across_hosts.states(deployment, [server])
+    return _plain_nics(server, across_hosts.addresses(deployment, [server], states))
+
+
+def _plain_nics(server: Server, known: Addresses) -> list[dict[str, Any]]:
+    return [
+        {**codec.plain(each), "addresses": known.get(each.mac, ())} for each in server.networks
+    ]
 
 
 def show_server(deployment: Deployment, server: Server, json: bool) -> None:
@@ -347,10 +356,14 @@ def _kernel_line(boot: DirectBoot) -> str:
 
 def _nic_lines(server: Server, known: Addresses) -> list[tuple[str, str]]:
     found = [
-        ", ".join(filter(None, (_network(each), each.mac, *known.get(each.mac, ()))))
+        ", ".join((_network(each), each.mac, *(known.get(each.mac) or _fixed(each))))
         for each in server.networks
     ]
     return [(f"NIC {number}", line) for number, line in enumerate(found)] or [("NICs", "none")]
+
+
+def _fixed(nic: Network) -> tuple[str, ...]:
+    return (nic.address.partition("/")[0],) if nic.address else ()
 
 
 def _network(nic: Network) -> str:

@@ -1,7 +1,5 @@
 """millpond server create: apart from its siblings, because it loads more than all of them."""
 
-import re
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,13 +14,14 @@ from millpond.config import Settings
 from millpond.errors import BadOption, FileNotReadable
 from millpond.hosts.deployment import Deployment
 from millpond.model.formats import ImageFormat
-from millpond.model.server import Firmware, Flavor, Network, NetworkKind
+from millpond.model.network_option import HELP as NETWORK_HELP
+from millpond.model.network_option import parse_network
+from millpond.model.server import Firmware, Flavor
 from millpond.model.sizes import MiB, format_size, parse_size
 from millpond.servers import across_hosts
 from millpond.servers.config_drive import GuestConfiguration, host_name
 from millpond.servers.create import ServerRequest, plan_server
 
-_NETWORK = re.compile(r"[\w.+-]+")
 _USER_DATA_LIMIT = 64 * 1024  # Nova's limit before encoding; a larger one belongs on a web server
 _LEAST_MEMORY = 16 * MiB
 
@@ -56,7 +55,7 @@ def create(
     ] = True,
     network: Annotated[
         list[str] | None,
-        typer.Option(help="none, user, bridge:BRIDGE or a libvirt network; repeatable."),
+        typer.Option(help=NETWORK_HELP),
     ] = None,
     firmware: Annotated[
         Firmware | None, typer.Option(help="Default: the image's, or bios.")
@@ -130,21 +129,6 @@ def _show_decision(deployment: Deployment, request: ServerRequest, host: str, js
         raise decision.no_valid_host()
 
 
-def parse_network(text: str) -> Network | None:
-    """``none``, ``user``, ``bridge:BR`` or the name of a libvirt network."""
-    if text == "none":
-        return None
-    if text == "user":
-        return Network(kind=NetworkKind.USER, mac=_new_mac())
-    kind, colon, bridge = text.partition(":")
-    if kind == "bridge" and colon and _NETWORK.fullmatch(bridge):
-        return Network(kind=NetworkKind.BRIDGE, source=bridge, mac=_new_mac())
-    if not _NETWORK.fullmatch(text):
-        advice = "write none, user, bridge:BRIDGE or the name of a libvirt network"
-        raise BadOption("--network", f"{text!r} is no network", advice)
-    return Network(kind=NetworkKind.NETWORK, source=text, mac=_new_mac())
-
-
 def _read_guest_configuration(
     keys: Sequence[Path], user_data: Path | None, hostname: str
 ) -> GuestConfiguration:
@@ -174,11 +158,6 @@ def _read_public_key(path: Path) -> str:
     if not text.startswith(("ssh-", "ecdsa-", "sk-")):
         raise BadOption("--ssh-key", f"{path} holds no public key", "give the file ending in .pub")
     return text
-
-
-def _new_mac() -> str:
-    """In QEMU's own range, 52:54:00."""
-    return "52:54:00:" + ":".join(f"{each:02x}" for each in secrets.token_bytes(3))
 
 
 def choose_flavor(

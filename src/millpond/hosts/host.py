@@ -42,7 +42,7 @@ from millpond.model.callbacks import noop
 from millpond.model.cloud import LinkAccess
 from millpond.model.formats import Backend
 from millpond.model.layer import CephAccess
-from millpond.model.server import VirtType
+from millpond.model.server import Hardware, VirtType
 from millpond.records.journal import Watch
 from millpond.records.records import Records, RecordsOfHosts
 from millpond.scheduling.claims import Claims
@@ -301,8 +301,7 @@ class Host:
 
     @cached_property
     def template_uses(self) -> TemplateUses:
-        """A template that a host uses stays on all that have their cache at the same place: they
-        may share it, and nobody has proven that they do not."""
+        """A template stays on all hosts whose cache is at the same place: they may share it."""
         place = self.settings.libvirt.pools.base_images.path
         hosts = self.shared.settings.hosts.items()
         others = {name for name, each in hosts if each.libvirt.pools.base_images.path != place}
@@ -318,8 +317,7 @@ class Host:
         )
 
     def _legacy_uses(self) -> tuple[list[Use], tuple[str, ...]]:
-        """Legacy disks are only looked for as files, and not where the operator says that none is
-        left."""
+        """Only files are looked for, and not where the operator says that none is left."""
         if self.settings.libvirt.selection.images_type.pools_only or not self.probe_local_files():
             return [], ()
         return self.nova_layout({}).uses()
@@ -384,8 +382,7 @@ class Host:
 
     @cached_property
     def starts(self) -> Slots:
-        """How many guests may be starting at a time: more only slow each other down, and who
-        looks."""
+        """How many guests may be starting at a time: more only slow each other down."""
         return Slots(self.locks, "start", max(1, (os.cpu_count() or 1) - 1))
 
     def choose_virt_type(self) -> VirtType:
@@ -394,6 +391,9 @@ class Host:
         if wanted in (VirtTypeOption.KVM, VirtTypeOption.QEMU):
             return VirtType(wanted.value)
         return virtualization.choose(self.libvirtd, local=self.probe_local_files())
+
+    def limits(self, hardware: Hardware) -> virtualization.Limits:
+        return virtualization.limits(self.libvirtd, hardware.virt_type, hardware.machine)
 
     def full_machine_name(self, virt_type: VirtType, name: str) -> str:
         return virtualization.full_machine_name(self.libvirtd, virt_type, name)

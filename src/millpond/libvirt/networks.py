@@ -6,12 +6,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface
 from typing import Any
+from urllib.parse import urlsplit
 
 from millpond.errors import LibvirtFailed, MillpondError, NetworkInactive, NetworkNotFound
+from millpond.libvirt.domain_nics import DomainNics
 from millpond.model.names import ServerId
 from millpond.system import libvirtd
+from millpond.system.arp import read_arp_table
 from millpond.system.libvirtd import Libvirtd
-from millpond.xml.network import HostInterfaceXml, IpXml, NetworkXml
+from millpond.xml.network import HostInterfaceXml, IpXml, NetworkXml, ReservationXml
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,7 @@ class Networks:
     def __init__(self, host: Libvirtd, name: str) -> None:
         self._host = host
         self._name = name
+        self.nics = DomainNics(host)
 
     def all(self) -> list[HostNetwork]:
         """By name. A host whose libvirt has no networks at all has none."""
@@ -107,6 +111,24 @@ class Networks:
         with self._get(name, "setting autostart of") as network:
             network.setAutostart(wanted)
 
+    def reserve(self, name: str, mac: str, address: str) -> None:
+        """Let DHCP give this NIC this address; again is no error, nor a network that is gone or
+        has no DHCP."""
+        with suppress(NetworkNotFound), self._get(name, "reserving an address in") as network:
+            for flags, found in _definitions(network):
+                known = dict(_reserved(found.addresses))
+                if known.get(mac) == address or not any(each.dhcp for each in found.addresses):
+                    continue
+                command = libvirtd.MODIFY if mac in known else libvirtd.ADD
+                _update(network, command, ReservationXml(mac=mac, address=address), flags)
+
+    def free(self, name: str, mac: str) -> None:
+        """What was reserved; nothing reserved is no error."""
+        with suppress(NetworkNotFound), self._get(name, "freeing an address in") as network:
+            for flags, found in _definitions(network):
+                if mac in dict(_reserved(found.addresses)):
+                    _update(network, libvirtd.DELETE, ReservationXml(mac=mac), flags)
+
     def leases(self, name: str) -> list[Lease]:
         """Of a network that is not active, or gone, there are none."""
         try:
@@ -133,6 +155,10 @@ class Networks:
         found: dict[str, tuple[str, ...]] = {}
 
         def ask() -> None:
+            if not urlsplit(self._host.uri).hostname:  # libvirt 9.0 cannot read all tables
+                local = read_arp_table()
+                wanted_macs = (mac for macs in wanted.values() for mac in macs)
+                found.update((mac, local[mac]) for mac in wanted_macs if mac in local)
             for source in (libvirtd.FROM_ARP, libvirtd.FROM_AGENT):
                 for id, macs in wanted.items():
                     if any(mac not in found for mac in macs):
@@ -165,6 +191,19 @@ class Networks:
                 raise
             known = tuple(each.name for each in self.all())
             raise NetworkNotFound("libvirt network", name, self._name, known) from error
+
+
+def _definitions(network: Any) -> Iterator[tuple[int, NetworkXml]]:
+    """As it is now, and as it will be the next time that it starts."""
+    if network.isActive():
+        yield libvirtd.NETWORK_LIVE, NetworkXml.from_xml(network.XMLDesc(0))
+    if network.isPersistent():
+        kept = network.XMLDesc(libvirtd.NETWORK_XML_INACTIVE)
+        yield libvirtd.NETWORK_CONFIG, NetworkXml.from_xml(kept)
+
+
+def _update(network: Any, command: int, host: ReservationXml, flags: int) -> None:
+    network.update(command, libvirtd.DHCP_HOST, -1, host.to_xml(), flags)
 
 
 def _reachable(found: Iterable[Mapping[str, Any]]) -> Iterator[str]:

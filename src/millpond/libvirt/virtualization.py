@@ -70,15 +70,21 @@ def full_machine_name(host: Libvirtd, virt_type: str, name: str) -> str:
     return (found and found.machine) or name
 
 
-def most_vcpus(host: Libvirtd, virt_type: str, machine: str) -> int | None:
-    """That a machine type can have; None where libvirt does not know it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """That libvirt sets to one guest."""
+
+    vcpus: int | None
+    """None where libvirt does not know the machine type."""
+    memory: int
+    """All that the host has."""
+
+
+def limits(host: Libvirtd, virt_type: str, machine: str) -> Limits:
     found = _find_machine(host, virt_type, machine)
-    return found.vcpus if found else None
-
-
-def memory_of(host: Libvirtd) -> int:
     with host.calling("asking for the host's memory") as connection:
-        return int(connection.getInfo()[1]) * MiB
+        memory = int(connection.getInfo()[1]) * MiB
+    return Limits(vcpus=found.vcpus if found else None, memory=memory)
 
 
 def _find_machine(host: Libvirtd, virt_type: str, name: str) -> DomainCapabilitiesXml | None:

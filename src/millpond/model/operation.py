@@ -52,6 +52,13 @@ class DiskDetails(Details):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NicDetails(Details):
+    """Of ``nic add`` and ``nic remove``."""
+
+    mac: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteDetails(Details):
     force: bool = False
     """What cannot be reached is left."""

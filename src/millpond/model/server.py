@@ -62,6 +62,10 @@ class Network:
     kind: NetworkKind
     source: str = ""
     mac: str = ""
+    address: str = ""
+    """A fixed one with its prefix, such as 192.168.122.50/24. Empty: the guest asks for one."""
+    gateway: str = ""
+    nameservers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from millpond.model.operation import (
     GrowDetails,
     GrowMethod,
     NativeSnapshotDetails,
+    NicDetails,
     NotRunningDetails,
     Operation,
     OtherDetails,
@@ -104,6 +105,8 @@ def _encode_details(details: Details | None) -> dict[str, str]:
             return {"role": role, "size": str(size), "way": method.value}
         case DiskDetails(role=role):
             return {"role": role}
+        case NicDetails(mac=mac):
+            return {"mac": mac}
         case DeleteDetails(force=force, overlay=overlay):
             return {**_encode_overlay(overlay), **_flag("force", force)}
         case NotRunningDetails():
@@ -123,6 +126,8 @@ def _decode_details(verb: str, entries: Mapping[str, str]) -> Details | None:
             return GrowDetails(role=entries["role"], size=int(entries["size"]), method=method)
         case "disk add" | "disk remove" | "disk attach" | "disk detach":
             return DiskDetails(role=entries["role"])
+        case "nic add" | "nic remove":
+            return NicDetails(mac=entries["mac"])
         case "delete":
             return DeleteDetails(force="force" in entries, overlay=_decode_overlay(entries))
         case "snapshot":

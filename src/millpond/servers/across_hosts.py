@@ -7,16 +7,17 @@ from contextlib import suppress
 from millpond.errors import ConnectionLost, HostNotConfigured, HostProblem, HostUnreachable
 from millpond.hosts.cache import has_template
 from millpond.hosts.deployment import Deployment
+from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON, Domains
 from millpond.model.callbacks import Progress, noop
-from millpond.model.server import Server
+from millpond.model.names import ServerId
+from millpond.model.server import Network, NetworkKind, Server
 from millpond.records.records import Records
 from millpond.scheduling.decision import Decision
 from millpond.scheduling.scheduler import HostPlan, Plan
 from millpond.servers import create as creation
 from millpond.servers import delete as deletion
 from millpond.servers import steps
-from millpond.servers.addresses import Addresses, find_addresses
 from millpond.servers.create import ServerRequest, plan_server, scheduling_request
 
 _DOING = {
@@ -49,6 +50,12 @@ def _underway(server: Server, records: Records) -> str | None:
 
 
 LOG = logging.getLogger(__name__)
+
+Addresses = Mapping[str, tuple[str, ...]]
+"""By MAC."""
+
+_PATIENCE = 2.0
+"""Seconds that guests have to answer, all together: nobody waits longer for a list."""
 
 
 def create(
@@ -127,7 +134,41 @@ def addresses(
         on = [each for each in servers if each.host == name and states[each.id] in ON]
         if on:
             with suppress(HostProblem):
-                found |= find_addresses(host, on)
+                found |= _find_addresses(host, on)
+    return found
+
+
+def _find_addresses(host: Host, servers: Sequence[Server]) -> Addresses:
+    """Of the interfaces of servers that run. What nobody knows is left out: a guest that is still
+    booting has none, and in a network of QEMU's own it cannot be reached by one."""
+    reachable = [
+        (server.id, each)
+        for server in servers
+        for each in server.networks
+        if each.kind is not NetworkKind.USER and each.mac
+    ]
+    found: dict[str, tuple[str, ...]] = {
+        each.mac: (_plain(each),) for _, each in reachable if each.address
+    }
+    leased = {each.source for _, each in reachable if each.kind is NetworkKind.NETWORK}
+    found |= {mac: each for mac, each in _leases(host, leased).items() if mac not in found}
+    unknown: dict[ServerId, set[str]] = {}
+    for id, each in reachable:
+        if each.mac not in found:
+            unknown.setdefault(id, set()).add(each.mac)
+    return {**found, **host.networks.heard(unknown, _PATIENCE)} if unknown else found
+
+
+def _plain(network: Network) -> str:
+    return network.address.partition("/")[0]
+
+
+def _leases(host: Host, networks: set[str]) -> dict[str, tuple[str, ...]]:
+    """One call per network, however many servers are in it."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in sorted(networks):
+        for lease in host.networks.leases(name):
+            found[lease.mac] = (*found.get(lease.mac, ()), lease.address)
     return found
 
 

@@ -7,11 +7,12 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Interface
 from typing import Any
 
 import pycdlib
 
-from millpond.model.server import Server
+from millpond.model.server import Network, Server
 from millpond.model.sizes import KiB, MiB
 
 _LABEL = "config-2"  # cloud-init looks for a file system of this label
@@ -79,18 +80,38 @@ def host_name(name: str) -> str:
 
 
 def _network_data(server: Server) -> Mapping[str, Any]:
-    """Each interface is known by its MAC, and asks for its address."""
-    links = {f"nic{number}": each.mac for number, each in enumerate(server.networks)}
+    """Each interface is known by its MAC, and asks for its address unless that is fixed."""
+    links = {f"nic{number}": each for number, each in enumerate(server.networks)}
+    named = dict.fromkeys(name for each in server.networks for name in each.nameservers)
     return {
         "links": [
-            {"id": name, "type": "phy", "ethernet_mac_address": mac, "vif_id": name, "mtu": None}
-            for name, mac in links.items()
+            {
+                "id": name,
+                "type": "phy",
+                "ethernet_mac_address": each.mac,
+                "vif_id": name,
+                "mtu": None,
+            }
+            for name, each in links.items()
         ],
         "networks": [
-            {"id": f"network-{name}", "type": "ipv4_dhcp", "link": name, "network_id": name}
-            for name in links
+            {"id": f"network-{name}", "link": name, "network_id": name, **_address(each)}
+            for name, each in links.items()
         ],
-        "services": [],
+        "services": [{"type": "dns", "address": each} for each in named],
+    }
+
+
+def _address(network: Network) -> Mapping[str, Any]:
+    if not network.address:
+        return {"type": "ipv4_dhcp"}
+    fixed = IPv4Interface(network.address)
+    everywhere = {"network": "0.0.0.0", "netmask": "0.0.0.0"}
+    return {
+        "type": "ipv4",
+        "ip_address": str(fixed.ip),
+        "netmask": str(fixed.netmask),
+        "routes": [{**everywhere, "gateway": network.gateway}] if network.gateway else [],
     }
 
 

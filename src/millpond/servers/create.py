@@ -3,7 +3,7 @@
 import logging
 import re
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -36,7 +36,7 @@ from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.scheduling.query import SchedulingRequest
-from millpond.servers import preflight, steps
+from millpond.servers import nics, steps
 from millpond.servers.config_drive import GuestConfiguration
 from millpond.servers.domain_xml import CDROM
 from millpond.servers.steps import refuse_foreign_servers
@@ -86,8 +86,8 @@ def plan_server(host: Host, request: ServerRequest) -> Server:
     id = ServerId(str(uuid.uuid4()))
     image = request.image
     hardware = _hardware(host, request)
-    preflight.check_size(host, request.flavor, hardware)
-    preflight.check_networks(host, request.networks)
+    steps.check_size(host, request.flavor, hardware)
+    networks = nics.plan_networks(host, request.networks)
     boot = find_boot_images(
         image.format, image.properties, lambda each: host.images.describe(ImageId(each))
     )
@@ -99,7 +99,7 @@ def plan_server(host: Host, request: ServerRequest) -> Server:
         image=ImageRef.of(image),
         flavor=request.flavor,
         hardware=hardware,
-        networks=request.networks,
+        networks=networks,
         disks=disks,
         boot=_direct_boot(boot, image, disks[0]) if boot else None,
         cdrom=_drive(disks[-1], image) if request.installs else None,
@@ -228,7 +228,8 @@ def create(
     verb = creation(host, content)
     notes = ServerJournal(host.records)
     with host.records.lock(server):
-        made = journal.run(verb, server, notes, host.watch, _taking_its_name(host, server))
+        beginning = _taking_its_name(host, server, request.networks)
+        made = journal.run(verb, server, notes, host.watch, beginning)
     LOG.info("created server %s (%s) on %s", made.name, made.id, host.name)
     return made
 
@@ -296,9 +297,11 @@ def _delete(host: Host, server: Server) -> None:
 
 
 @contextmanager
-def _taking_its_name(host: Host, server: Server) -> Iterator[None]:
-    """Its record is written before another can ask for the name."""
-    with host.records.lock_name(server.name):
+def _taking_its_name(host: Host, server: Server, asked: Sequence[Network]) -> Iterator[None]:
+    """Its record is written before another can ask for the name, or for a MAC or an address that
+    was asked for."""
+    with host.records.lock_name(server.name), nics.holding_fixed(host, asked):
         steps.refuse_taken_name(host, server)
+        nics.refuse_taken(host, server, server.networks)
         refuse_foreign_servers(host)
         yield

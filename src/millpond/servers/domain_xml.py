@@ -62,7 +62,7 @@ def domain_xml(server: Server, owner: str, console_log: Path | None, chains: Cha
         on_reboot="restart",
         on_crash="destroy",
         disks=tuple(_disks(server, chains)),
-        interfaces=tuple(_interface(each, hardware.vif_model) for each in server.networks),
+        interfaces=tuple(interface_xml(each, hardware.vif_model) for each in server.networks),
         controllers=_controllers(_buses(server)),
         serials=(_serial(console_log),),
         rng="virtio",
@@ -140,7 +140,7 @@ def _path_of(content: Content, chains: Chains) -> str | None:
     return file.source.path
 
 
-def _interface(network: Network, model: str) -> InterfaceXml:
+def interface_xml(network: Network, model: str) -> InterfaceXml:
     kind = network.kind
     return InterfaceXml(
         type=kind,

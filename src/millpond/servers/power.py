@@ -13,7 +13,7 @@ from millpond.model.server import Server
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
-from millpond.servers import preflight, steps
+from millpond.servers import steps
 from millpond.system.waiting import wait_until
 
 LOG = logging.getLogger(__name__)
@@ -23,15 +23,16 @@ Tell = Callable[[str], None]
 
 _QUIET = 1.0
 """Seconds that nobody need be told of."""
-REMOVAL, DETACHMENT = "disk remove", "disk detach"
-"""A server may be stopped in the middle of them: then its guest holds no disk any more."""
+REMOVAL, DETACHMENT, NIC_REMOVAL = "disk remove", "disk detach", "nic remove"
+REMOVALS = (REMOVAL, DETACHMENT, NIC_REMOVAL)
+"""A server may be stopped in the middle of them: then its guest holds nothing any more."""
 
 
 def start(host: Host, server: Server) -> None:
     """One that runs already is no error."""
     with host.records.lock(server):
         current = steps.load_idle(host, server)
-        preflight.check_networks(host, current.networks)
+        steps.check_networks(host, current.networks)
         journal.run(starting(host), current, ServerJournal(host.records), host.watch)
     LOG.info("started server %s", server.name)
 
@@ -40,8 +41,8 @@ def stop(host: Host, server: Server, *, patience: float, tell: Tell = noop) -> N
     """Ask the guest to power off. Raises GuestStaysOn if it has not after ``patience`` seconds;
     without any, the plug is pulled."""
     with host.records.lock(server):
-        current = steps.load_idle(host, server, but=(REMOVAL, DETACHMENT, "stop"))
-        if current.operation and current.operation.verb in (REMOVAL, DETACHMENT):
+        current = steps.load_idle(host, server, but=(*REMOVALS, "stop"))
+        if current.operation and current.operation.verb in REMOVALS:
             host.records.put(_keep_off(host, patience, tell, current))
         else:
             verb = stopping(host, patience=patience, tell=tell)
@@ -53,7 +54,7 @@ def reboot(host: Host, server: Server, *, patience: float, tell: Tell = noop) ->
     """Off, as stop() does it, and on again, with the domain defined anew from the record."""
     with host.records.lock(server):
         current = steps.load_idle(host, server)
-        preflight.check_networks(host, current.networks)
+        steps.check_networks(host, current.networks)
         verb = rebooting(host, patience=patience, tell=tell)
         journal.run(verb, current, ServerJournal(host.records), host.watch)
     LOG.info("rebooted server %s", server.name)

@@ -14,7 +14,17 @@ from millpond.model.server import Server
 from millpond.records import codec, journal
 from millpond.records.journal import Verb
 from millpond.records.records import ServerJournal
-from millpond.servers import cdrom, create, data_disks, delete, grow, power, snapshot, steps
+from millpond.servers import (
+    cdrom,
+    create,
+    data_disks,
+    delete,
+    grow,
+    nics,
+    power,
+    snapshot,
+    steps,
+)
 
 LOG = logging.getLogger(__name__)
 
@@ -31,6 +41,8 @@ VERBS: Mapping[str, Callable[[Host, Any], Verb[Server]]] = {
     "disk detach": data_disks.detaching,
     "cdrom insert": lambda host, _: cdrom.inserting(host),
     "cdrom eject": lambda host, _: cdrom.ejecting(host),
+    "nic add": nics.adding,
+    "nic remove": nics.removing,
     "snapshot": snapshot.snapshotting,
 }
 """Each takes the details that are read for a verb of its name."""

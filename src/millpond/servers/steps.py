@@ -2,11 +2,12 @@
 be done again."""
 
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 from millpond.errors import (
+    ExceedsHost,
     HostProblem,
     Interrupted,
     LibvirtFailed,
@@ -17,7 +18,8 @@ from millpond.errors import (
 )
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import MarkedDomain
-from millpond.model.server import Server
+from millpond.model.server import Flavor, Hardware, Network, NetworkKind, Server
+from millpond.model.sizes import format_size
 from millpond.records.records import without_operation
 from millpond.servers.domain_xml import domain_xml, record_xml
 
@@ -63,6 +65,33 @@ def unrecorded_domains(host: Host) -> list[MarkedDomain]:
     return list(host.domain_records.all(ignoring=known))
 
 
+def check_size(host: Host, flavor: Flavor, hardware: Hardware) -> None:
+    """Whether the machine type has so many vCPUs, and the host so much memory."""
+    limits = host.limits(hardware)
+    if limits.vcpus and flavor.vcpus > limits.vcpus:
+        reason = (
+            f"{flavor.vcpus} are too many: machine type {hardware.machine} has {limits.vcpus} at "
+            "the most"
+        )
+        raise ExceedsHost("--vcpus", reason, f"write --vcpus {limits.vcpus} or less")
+    if flavor.memory > limits.memory:
+        reason = (
+            f"{format_size(flavor.memory)} are too much: host {host.name!r} has "
+            f"{format_size(limits.memory)}"
+        )
+        raise ExceedsHost("--memory", reason, "write less")
+
+
+def check_networks(host: Host, networks: Sequence[Network]) -> None:
+    """Whether they are there and active."""
+    for each in networks:
+        match each.kind:
+            case NetworkKind.NETWORK:
+                host.networks.get_active(each.source)
+            case NetworkKind.BRIDGE:
+                host.networks.check_bridge(each.source)
+
+
 def claim(host: Host, server: Server) -> None:
     if host.claims:
         host.claims.hold(server)
@@ -89,7 +118,21 @@ def define(host: Host, server: Server) -> Server:
     chains = {disk.role: host.disks.chain(disk) for disk in server.disks}
     host.domains.define(domain_xml(without_operation(server), host.records.owner, log, chains))
     sync_autostart(host, server)
+    reserve_addresses(host, server.networks)
     return server
+
+
+def reserve_addresses(host: Host, networks: Sequence[Network]) -> None:
+    """The fixed ones, in the DHCP of their libvirt networks."""
+    for each in networks:
+        if each.kind is NetworkKind.NETWORK and each.address:
+            host.networks.reserve(each.source, each.mac, each.address.partition("/")[0])
+
+
+def free_addresses(host: Host, networks: Sequence[Network]) -> None:
+    for each in networks:
+        if each.kind is NetworkKind.NETWORK and each.address:
+            host.networks.free(each.source, each.mac)
 
 
 def _with_machine(host: Host, server: Server) -> Server:
@@ -106,6 +149,7 @@ def _with_machine(host: Host, server: Server) -> Server:
 
 def undefine(host: Host, server: Server) -> None:
     host.domains.undefine(server.id)
+    free_addresses(host, server.networks)
     host.consoles.remove(server.id)
 
 
