@@ -20,8 +20,8 @@ def linux(networked, linux_guest):
     return networked
 
 
-def create(networked, name, *networks):
-    words = ("server", "create", name, "--image", "linux", "--memory", "96M")
+def create(networked, name, *networks, options=()):
+    words = ("server", "create", name, "--image", "linux", "--memory", "96M", *options)
     chosen = (word for each in networks for word in ("--network", each))
     return networked.json(*words, *chosen)
 

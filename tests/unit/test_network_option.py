@@ -3,8 +3,8 @@
 import pytest
 
 from millpond.errors import BadOption
-from millpond.model.network_option import parse_network
-from millpond.model.server import Network, NetworkKind
+from millpond.model.network_option import parse_network, publish_ports
+from millpond.model.server import Network, NetworkKind, PortForward
 
 
 @pytest.mark.parametrize(
@@ -70,5 +70,45 @@ def test_what_it_means(text, network):
 def test_what_means_nothing(text, sentence):
     with pytest.raises(BadOption) as refused:
         parse_network(text)
+    assert sentence in str(refused.value)
+    assert refused.value.advice
+
+
+USER = Network(kind=NetworkKind.USER)
+BRIDGE = Network(kind=NetworkKind.BRIDGE, source="br0")
+
+
+@pytest.mark.parametrize(
+    ("text", "port"),
+    [
+        ("2222:22", PortForward(address="127.0.0.1", port=2222, guest=22)),
+        ("0.0.0.0:8080:80", PortForward(address="0.0.0.0", port=8080, guest=80)),
+        ("5353:53/udp", PortForward(address="127.0.0.1", port=5353, guest=53, protocol="udp")),
+    ],
+)
+def test_what_is_published(text, port):
+    first, second, third = publish_ports([BRIDGE, USER, USER], [text])
+    assert (first, second.ports, third.ports) == (BRIDGE, (port,), ())
+
+
+@pytest.mark.parametrize(
+    ("networks", "texts", "sentence"),
+    [
+        ([USER], ["22"], "'22' says no ports"),
+        ([USER], ["2222:22:22:22"], "says no ports"),
+        ([USER], ["2222:0"], "says no ports"),
+        ([USER], ["70000:22"], "says no ports"),
+        ([USER], ["2222:22/sctp"], "says no ports"),
+        ([USER], ["::1:2222:22"], "says no ports"),
+        ([USER], ["22:22"], "no port below 1024"),
+        ([USER], ["300.0.0.1:2222:22"], "300.0.0.1 is no IPv4 address"),
+        ([USER], ["2222:22", "0.0.0.0:2222:23"], "are one port"),
+        ([BRIDGE], ["2222:22"], "the server is not in it"),
+        ([], ["2222:22"], "the server is not in it"),
+    ],
+)
+def test_what_cannot_be_published(networks, texts, sentence):
+    with pytest.raises(BadOption) as refused:
+        publish_ports(networks, texts)
     assert sentence in str(refused.value)
     assert refused.value.advice

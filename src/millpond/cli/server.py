@@ -281,7 +281,9 @@ def _row(server: Server, state: str, where: list[str], known: Addresses) -> tupl
         server.name,
         _state(server, state),
         *where,
-        ", ".join(address for each in server.networks for address in known.get(each.mac, ())),
+        ", ".join(way for each in server.networks for way in _ways_in(each, known))
+        if state in ON
+        else "",
         server.image.name,
         root.backend if root else "",
         format_size(root.size) if root else "",
@@ -356,14 +358,15 @@ def _kernel_line(boot: DirectBoot) -> str:
 
 def _nic_lines(server: Server, known: Addresses) -> list[tuple[str, str]]:
     found = [
-        ", ".join((_network(each), each.mac, *(known.get(each.mac) or _fixed(each))))
-        for each in server.networks
+        ", ".join((_network(each), each.mac, *_ways_in(each, known))) for each in server.networks
     ]
     return [(f"NIC {number}", line) for number, line in enumerate(found)] or [("NICs", "none")]
 
 
-def _fixed(nic: Network) -> tuple[str, ...]:
-    return (nic.address.partition("/")[0],) if nic.address else ()
+def _ways_in(nic: Network, known: Addresses) -> tuple[str, ...]:
+    """Its addresses, or the ports of the host that lead to it."""
+    fixed = (nic.address.partition("/")[0],) if nic.address else ()
+    return known.get(nic.mac) or fixed or tuple(map(str, nic.ports))
 
 
 def _network(nic: Network) -> str:

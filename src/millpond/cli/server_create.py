@@ -15,7 +15,7 @@ from millpond.errors import BadOption, FileNotReadable
 from millpond.hosts.deployment import Deployment
 from millpond.model.formats import ImageFormat
 from millpond.model.network_option import HELP as NETWORK_HELP
-from millpond.model.network_option import parse_network
+from millpond.model.network_option import PUBLISH_HELP, parse_network, publish_ports
 from millpond.model.server import Firmware, Flavor
 from millpond.model.sizes import MiB, format_size, parse_size
 from millpond.servers import across_hosts
@@ -57,6 +57,7 @@ def create(
         list[str] | None,
         typer.Option(help=NETWORK_HELP),
     ] = None,
+    publish: Annotated[list[str] | None, typer.Option(help=PUBLISH_HELP)] = None,
     firmware: Annotated[
         Firmware | None, typer.Option(help="Default: the image's, or bios.")
     ] = None,
@@ -81,12 +82,13 @@ def create(
     guest = _read_guest_configuration(ssh_key or [], user_data, hostname)
     if not config_drive and guest != GuestConfiguration():
         raise BadOption("--no-config-drive", "keys and data are on it", "leave one of them out")
+    networks = tuple(filter(None, (parse_network(each) for each in network or ["user"])))
     request = ServerRequest(
         name=name,
         image=deployment.images.get(image or iso),
         installs=bool(iso),
         flavor=choose_flavor(deployment.settings, flavor, vcpus, sizes),
-        networks=tuple(filter(None, (parse_network(each) for each in network or ["user"]))),
+        networks=publish_ports(networks, publish or []),
         firmware=firmware,
         guest=guest if config_drive else None,
     )

@@ -1,12 +1,18 @@
-"""What ``--network`` says of a NIC."""
+"""What ``--network`` says of a NIC, and ``--publish`` of its ports."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from ipaddress import AddressValueError, IPv4Address, IPv4Interface, NetmaskValueError
+from itertools import combinations
 
 from millpond.errors import BadOption
-from millpond.model.server import Network, NetworkKind
+from millpond.model.server import Network, NetworkKind, PortForward
 
+PUBLISH_HELP = (
+    "[ADDRESS:]PORT:GUEST_PORT[/udp] of the network 'user', at 127.0.0.1 if no address is said; "
+    "repeatable."
+)
 HELP = (
     "none, user, bridge:BRIDGE or a libvirt network, with ',mac=MAC' and ',ip=ADDRESS' for fixed "
     "ones; repeatable."
@@ -14,6 +20,11 @@ HELP = (
 
 _NAME = re.compile(r"[\w.+-]+")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+_PUBLISH = re.compile(
+    r"(?:(?P<address>[\d.]+):)?(?P<port>\d{1,5}):(?P<guest>\d{1,5})(?:/(?P<protocol>tcp|udp))?"
+)
+_LEAST_PORT = 1024
+_LOOPBACK = "127.0.0.1"
 _KEYS = ("mac", "ip", "gateway", "dns")
 
 
@@ -39,6 +50,45 @@ def parse_network(text: str) -> Network | None:
         address=_parse_address(said["ip"]) if "ip" in said else "",
         gateway=_parse_plain(said["gateway"]) if "gateway" in said else "",
         nameservers=tuple(map(_parse_plain, said["dns"].split("+"))) if "dns" in said else (),
+    )
+
+
+def publish_ports(networks: Sequence[Network], texts: Sequence[str]) -> tuple[Network, ...]:
+    """With these ports of the host leading to the first NIC in the user network."""
+    ports = tuple(map(_parse_port_forward, texts))
+    for each, other in combinations(ports, 2):
+        if each.overlaps(other):
+            raise _bad_port(f"{each} and {other} are one port", "publish each once")
+    kinds = [each.kind for each in networks]
+    if ports and NetworkKind.USER not in kinds:
+        reason = "ports are published of the network 'user' only, and the server is not in it"
+        raise _bad_port(reason, "leave it out, or add --network user")
+    first = kinds.index(NetworkKind.USER) if ports else None
+    return tuple(
+        replace(each, ports=ports) if number == first else each
+        for number, each in enumerate(networks)
+    )
+
+
+def _parse_port_forward(text: str) -> PortForward:
+    """``2222:22``, ``0.0.0.0:2222:22``, ``5353:53/udp``."""
+    said = _PUBLISH.fullmatch(text)
+    if said is None or not all(0 < int(said[each]) < 65536 for each in ("port", "guest")):
+        advised = "write [ADDRESS:]PORT:GUEST_PORT[/udp], such as 2222:22"
+        raise _bad_port(f"{text!r} says no ports", advised)
+    if int(said["port"]) < _LEAST_PORT:
+        reason = f"QEMU is not root, and has no port below {_LEAST_PORT}"
+        raise _bad_port(reason, f"choose another one than {said['port']}")
+    try:
+        address = str(IPv4Address(said["address"] or _LOOPBACK))
+    except AddressValueError as error:
+        reason = f"{said['address']} is no IPv4 address"
+        raise _bad_port(reason, "leave it out, or say 0.0.0.0") from error
+    return PortForward(
+        address=address,
+        port=int(said["port"]),
+        guest=int(said["guest"]),
+        protocol=said["protocol"] or "tcp",
     )
 
 
@@ -94,6 +144,10 @@ def _parse_plain(text: str) -> str:
 
 def _not_ipv4(text: str) -> BadOption:
     return _bad(f"{text!r} is no IPv4 address", "write such as 192.168.122.50")
+
+
+def _bad_port(reason: str, advised: str) -> BadOption:
+    return BadOption("--publish", reason, advised)
 
 
 def _bad(reason: str, advised: str) -> BadOption:

@@ -58,6 +58,25 @@ class VirtType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PortForward:
+    """A port of the host that leads to one of the guest."""
+
+    address: str
+    """Of the host: 127.0.0.1, or 0.0.0.0 for all of its own."""
+    port: int
+    guest: int
+    protocol: str = "tcp"
+
+    def __str__(self) -> str:
+        return f"{self.address}:{self.port} -> {self.guest}/{self.protocol}"
+
+    def overlaps(self, other: Self) -> bool:
+        everywhere = "0.0.0.0" in (self.address, other.address)
+        same = (self.port, self.protocol) == (other.port, other.protocol)
+        return same and (everywhere or self.address == other.address)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
     kind: NetworkKind
     source: str = ""
@@ -66,6 +85,8 @@ class Network:
     """A fixed one with its prefix, such as 192.168.122.50/24. Empty: the guest asks for one."""
     gateway: str = ""
     nameservers: tuple[str, ...] = ()
+    ports: tuple[PortForward, ...] = ()
+    """Published; of the user network alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from millpond.model.server import (
 )
 from millpond.records import codec
 from millpond.xml.domain import (
+    ArgumentXml,
     ControllerXml,
     DiskXml,
     DomainXml,
@@ -33,6 +34,9 @@ CDROM = "cdrom"
 """The role of the medium in the CD-ROM drive."""
 _BOOT_ORDER = {"disk": 1, CDROM: 2}
 """The firmware goes on to the CD-ROM as long as the root disk has nothing to boot."""
+
+_DEVICES = {"virtio": "virtio-net-pci"}
+"""QEMU's names of NICs, where they are not libvirt's."""
 
 Chains = Mapping[str, Chain]
 """The layers of a server's disks by their role."""
@@ -62,12 +66,20 @@ def domain_xml(server: Server, owner: str, console_log: Path | None, chains: Cha
         on_reboot="restart",
         on_crash="destroy",
         disks=tuple(_disks(server, chains)),
-        interfaces=tuple(interface_xml(each, hardware.vif_model) for each in server.networks),
+        interfaces=tuple(
+            interface_xml(each, hardware.vif_model) for each in server.networks if not each.ports
+        ),
         controllers=_controllers(_buses(server)),
         serials=(_serial(console_log),),
         rng="virtio",
         rng_backend="random",
         rng_source="/dev/urandom",
+        arguments=tuple(
+            ArgumentXml(value=word)
+            for each in server.networks
+            if each.ports
+            for word in _published(each, hardware.vif_model)
+        ),
     )
 
 
@@ -149,6 +161,18 @@ def interface_xml(network: Network, model: str) -> InterfaceXml:
         bridge=network.source if kind is NetworkKind.BRIDGE else None,
         model=model,
     )
+
+
+def _published(network: Network, model: str) -> Iterator[str]:
+    """A NIC whose ports are published, which libvirt cannot describe (decision 25). At a place on
+    the bus that libvirt, which fills it from below, gives to nothing else."""
+    forwards = (
+        f"hostfwd={each.protocol}:{each.address}:{each.port}-:{each.guest}"
+        for each in network.ports
+    )
+    device = _DEVICES.get(model, model)
+    yield from ("-netdev", ",".join(("user,id=published", *forwards)))
+    yield from ("-device", f"{device},netdev=published,mac={network.mac},addr=0x1e")
 
 
 def _controllers(buses: Collection[str]) -> tuple[ControllerXml, ...]:

@@ -7,19 +7,22 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from ipaddress import IPv4Interface
+from itertools import product
+from urllib.parse import urlsplit
 
-from millpond.errors import BadOption, Interrupted, NotFound
+from millpond.errors import BadOption, Interrupted, NotFound, Unsupported
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON
 from millpond.libvirt.networks import HostNetwork
 from millpond.model.operation import NicDetails
-from millpond.model.server import Network, NetworkKind, Server
+from millpond.model.server import Network, NetworkKind, PortForward, Server
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
 from millpond.servers.domain_xml import interface_xml
 from millpond.servers.power import NIC_REMOVAL
+from millpond.system.ports import is_taken
 
 LOG = logging.getLogger(__name__)
 
@@ -39,6 +42,8 @@ def plan_networks(host: Host, networks: Sequence[Network]) -> tuple[Network, ...
 def _plan(host: Host, network: Network) -> Network:
     planned = replace(network, mac=network.mac or _new_mac())
     match network.kind:
+        case NetworkKind.USER:
+            _refuse_open_ports(host, network.ports)
         case NetworkKind.BRIDGE:
             host.networks.check_bridge(network.source)
         case NetworkKind.NETWORK:
@@ -80,10 +85,19 @@ def _refuse_leased(host: Host, network: Network, found: HostNetwork) -> None:
             raise BadOption(_OPTION, f"{address} is {mac}'s in {found.name}", "choose another one")
 
 
+def _refuse_open_ports(host: Host, ports: Sequence[PortForward]) -> None:
+    """As far as the host is this machine."""
+    for each in ports:
+        is_local = not urlsplit(host.settings.libvirt.connection_uri).hostname
+        if is_local and is_taken(each.address, each.port, each.protocol):
+            reason = f"port {each.port} of {each.address} is in use on this host"
+            raise BadOption("--publish", reason, "choose another port")
+
+
 def holding_fixed(host: Host, networks: Sequence[Network]) -> AbstractContextManager[None]:
     """While MACs and addresses that somebody chose are compared with those of all other servers
     and written down. Those that nobody chose are not compared: they are random."""
-    is_fixed = any(each.mac or each.address for each in networks)
+    is_fixed = any(each.mac or each.address or each.ports for each in networks)
     return host.shared.locks.hold("nics") if is_fixed else nullcontext()
 
 
@@ -101,6 +115,15 @@ def refuse_taken(host: Host, server: Server, networks: Sequence[Network]) -> Non
                     address = each.address.partition("/")[0]
                     reason = f"{address} is server {other.name!r}'s"
                     raise BadOption(_OPTION, reason, "choose another address")
+                if other.host == server.host:
+                    _refuse_ports_of(other, each, theirs)
+
+
+def _refuse_ports_of(other: Server, network: Network, theirs: Network) -> None:
+    for each, known in product(network.ports, theirs.ports):
+        if each.overlaps(known):
+            reason = f"port {each.port} of the host is server {other.name!r}'s"
+            raise BadOption("--publish", reason, "choose another port")
 
 
 def _share_address(one: Network, other: Network) -> bool:
@@ -138,6 +161,9 @@ def remove(host: Host, server: Server, mac: str) -> None:
         current = steps.load_idle(host, server, but=(NIC_REMOVAL,))
         details = NicDetails(mac=_get(current, mac).mac)
         verb, notes = removing(host, details), ServerJournal(host.records, details)
+        if _get(current, mac).ports and host.domains.state(server.id) in ON:
+            reason = "libvirt does not know it, because its ports are published"
+            raise Unsupported(f"removing NIC {mac} from a running server", reason, "stop it first")
         if (left := current.operation) is None:
             journal.run(verb, current, notes, host.watch)
         elif left.details == details:

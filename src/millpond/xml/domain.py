@@ -129,6 +129,16 @@ class BareRecordXml(Element, tag="server"):
     record: str = at("")
 
 
+_QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArgumentXml(Element, tag="arg", namespace=_QEMU):
+    """A word of QEMU's command line that libvirt hands on."""
+
+    value: str = at("@value")
+
+
 @dataclass(frozen=True, kw_only=True)
 class DomainXml(Element, tag="domain"):
     type: str = at("@type")
@@ -161,6 +171,7 @@ class DomainXml(Element, tag="domain"):
     rng: str | None = at("devices/rng/@model", default=None)
     rng_backend: str | None = at("devices/rng/backend/@model", default=None)
     rng_source: str | None = at("devices/rng/backend", default=None)
+    arguments: tuple[ArgumentXml, ...] = at(f"{{{_QEMU}}}commandline/{{{_QEMU}}}arg", default=())
 
     def disk(self, target: str) -> DiskXml | None:
         return next((disk for disk in self.disks if disk.target == target), None)
