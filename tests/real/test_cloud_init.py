@@ -88,6 +88,19 @@ def test_cloud_inits_reader_takes_the_drive_of_every_server(guest, workdir, key,
     assert [each["type"] for each in network["subnets"]] == ["dhcp4"]
 
 
+def test_cloud_init_learns_a_fixed_address(networked, micro_guest, cloud_root):
+    networked.ok("image", "add", micro_guest.path, "--name", "guest")
+    networked.define_network("net1", "192.168.150.0/24")
+    words = ("--image", "guest", "--memory", "16M", "--no-start", "--network")
+    made = networked.json("server", "create", "web", *words, "net1,ip=192.168.150.5")
+    network, names = read_by_cloud_init(cloud_root, networked, made)["networks"]["config"]
+    (subnet,) = network["subnets"]
+    assert (subnet["type"], subnet["address"]) == ("static", "192.168.150.5")
+    assert subnet["netmask"] == "255.255.255.0"
+    assert [each["gateway"] for each in subnet["routes"]] == ["192.168.150.1"]
+    assert (names["type"], names["address"]) == ("nameserver", "192.168.150.1")
+
+
 def test_every_server_is_another_instance(guest, cloud_root):
     made = [
         guest.json("server", "create", name, "--image", "guest", "--memory", "16M", "--no-start")

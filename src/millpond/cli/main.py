@@ -39,6 +39,7 @@ SUBCOMMANDS = {
     ("server", "disk"): "millpond.cli.server_disk",
     ("server", "nic"): "millpond.cli.server_nic",
     ("server", "set"): "millpond.cli.server_set",
+    ("server", "ssh"): "millpond.cli.server_ssh",
     ("server", "snapshot"): "millpond.cli.server_snapshot",
 }
 

@@ -100,6 +100,7 @@ from millpond.errors.servers import (
     HostNotConfigured as HostNotConfigured,
     Interrupted as Interrupted,
     NameTaken as NameTaken,
+    NoAddress as NoAddress,
     NeedsHostFiles as NeedsHostFiles,
     NoConsole as NoConsole,
     NotWrittenBack as NotWrittenBack,

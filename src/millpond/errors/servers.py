@@ -35,6 +35,14 @@ class NoConsole(NotFound):
 
 
 @dataclass(eq=False)
+class NoAddress(NotFound):
+    server: str
+    advised: str
+    message = "no address of server {self.server!r} is known"
+    hint = "{self.advised}"
+
+
+@dataclass(eq=False)
 class NameTaken(Conflict):
     kind: str
     name: str

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from millpond.errors import ToolFailed
 from millpond.model.sizes import GiB
@@ -45,6 +46,17 @@ class Handed:
 
 Watch = Callable[[str], None]
 """Told each line that a program prints, when it prints it; a bar's ends in a carriage return."""
+
+
+def become(program: str, *words: str) -> NoReturn:
+    """This process goes on as that program, with our terminal and without limits: for a person
+    who talks to it."""
+    LOG.debug("%s", " ".join((program, *words)))
+    try:
+        os.execvp(program, [program, *words])
+    except OSError as error:
+        raise ToolFailed(program, error.strerror or str(error)) from error
+
 
 QUICK = Limits()
 CONVERSION = Limits(seconds=6 * 3600, cpu_seconds=4 * 3600, memory=2 * GiB)
