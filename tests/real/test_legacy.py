@@ -79,7 +79,8 @@ def test_a_server_of_novas_lives_on_as_one_of_ours(
     other.overlay(micro_guest.path)
     before = tree(instances)
     nova = NovaServer(instances=instances)
-    server = OnLibvirt(nova, connection, layout(nova, micro_guest)).boot()
+    vnc = "<graphics type='vnc' port='-1' listen='127.0.0.1'/>"
+    server = OnLibvirt(nova, connection, layout(nova, micro_guest) + vnc).boot()
     process = server.domain.ID()
     _base = (instances / "_base" / BASE).stat()
 
@@ -93,9 +94,11 @@ def test_a_server_of_novas_lives_on_as_one_of_ours(
     assert (disk["size"], disk["target"], disk["bus"]) == (MiB, "vda", "virtio")
     assert [each["name"] for each in millpond.json("server", "list")] == ["web"]
 
-    millpond.ok("server", "reboot", "web", "--hard")
+    done = millpond.run("server", "reboot", "web", "--hard")
+    assert (done.returncode, done.stderr) == (0, "")
     wait_for(lambda: boots(nova.console())[-1:] == [2], SECONDS)
     element = disk_element(connection, "web")  # the domain has the server's name now
+    assert element.getparent().find("graphics").get("listen") == "127.0.0.1"
     assert element.get("type") == "file"
     assert element.find("driver").get("type") == disk["format"]
     _assert_that_the_chain_is_stated(element, instances, overlay=layout is qcow2)

@@ -199,9 +199,10 @@ class Domains:
         found = self.defined.get(id)
         return found if defined else self.live.get(id, found)
 
-    def define(self, xml: DomainXml) -> None:
+    def define(self, xml: DomainXml, _before: DomainXml | None = None) -> tuple[str, ...]:
         with self._world.moments.around("call"):
             self.defined[xml.uuid] = xml
+        return ()
 
     def undefine(self, id: str) -> None:
         with self._world.moments.around("call"):

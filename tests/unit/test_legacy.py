@@ -500,9 +500,6 @@ def test_a_domain_without_novas_metadata_has_no_image(nova, guest):
     [
         (INTERFACE.format(type="bridge", more="<virtualport type='openvswitch'/>"), "openvswitch"),
         (INTERFACE.format(type="ethernet", more=""), "of the kind 'ethernet'"),
-        ("<hostdev mode='subsystem' type='pci'/>", "passed through"),
-        ("<tpm model='tpm-crb'/>", "a TPM"),
-        ("<filesystem type='mount'/>", "are shared with it"),
         ("<disk type='network'><source protocol='rbd' name='volumes/volume-1'/>"
          "<target dev='vdb' bus='virtio'/></disk>", "vdb, volumes/volume-1, is not in"),
         ("<disk type='volume'><source pool='p' volume='v'/>"
@@ -520,9 +517,6 @@ def test_what_a_record_cannot_hold_stands_in_the_way(nova, guest, devices, sente
     [
         ("<domain type='qemu'>", "<domain type='vz'>", "type 'vz'"),
         ("<boot dev='hd'/>", "<kernel>/k</kernel>", "the kernel /k"),
-        ("<boot dev='hd'/>", "<loader type='pflash'>/c</loader>", "UEFI"),
-        ("<os>", "<os firmware='efi'>", "UEFI"),
-        ("<os>", "<launchSecurity type='sev'/><os>", "memory is encrypted"),
         ("type='raw'", "type='qcow2'", "raw on record, but qcow2 in the domain"),
         ("bus='virtio'", "bus='xen'", "on the bus 'xen'"),
     ],
@@ -531,6 +525,19 @@ def test_another_machine_stands_in_the_way(nova, guest, old, new, sentence):
     domain = domain_of(nova, disk_xml(nova.flat(guest), "raw"), **{old: new})
     (words,) = objections(found(nova), domain)
     assert sentence in words
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("<boot dev='hd'/>", "<loader type='pflash'>/c</loader>"),
+        ("<os>", "<os firmware='efi'>"),
+    ],
+)
+def test_uefi_is_taken_over(nova, guest, old, new):
+    domain = domain_of(nova, disk_xml(nova.flat(guest), "raw"), **{old: new})
+    assert list(objections(found(nova), domain)) == []
+    assert server_of(found(nova), domain, "local").hardware.firmware == "uefi"
 
 
 def test_a_disk_without_its_place_in_the_domain_stands_in_the_way(nova, guest):

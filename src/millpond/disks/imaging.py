@@ -11,7 +11,8 @@ from millpond.disks.backend import ImageFile, SupportsSnapshots
 from millpond.disks.disks import Disks
 from millpond.errors import DiskNotFound
 from millpond.libvirt.block_jobs import COPY, BlockJobs
-from millpond.libvirt.domains import DomainDisks, Domains
+from millpond.libvirt.domain_disks import DomainDisks
+from millpond.libvirt.domains import Domains
 from millpond.model.callbacks import noop
 from millpond.model.layer import FileSource, Layer
 from millpond.model.names import ServerId

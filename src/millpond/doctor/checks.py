@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 from millpond.doctor import (
     apparmor,
     confinement,
+    definitions,
     images,
     kvm,
     legacy,
@@ -97,6 +98,7 @@ OF_A_HOST: tuple[Check[Host], ...] = (
     Check(name="networks", looks=(networks.look,), needs=("versions", "records")),
     Check(name="disks", looks=(servers.disks,), needs=("records", "pools")),
     Check(name="power", looks=(power.running, power.autostart), needs=("versions", "records")),
+    Check(name="definitions", looks=(definitions.look,), needs=("records", "pools")),
     Check(name="volumes", looks=(strays.volumes,), needs=("records", "pools")),
     Check(
         name="directories",

@@ -91,6 +91,7 @@ from millpond.errors.servers import (
     Ambiguous as Ambiguous,
     Busy as Busy,
     DiskNotFound as DiskNotFound,
+    DiskOverlaid as DiskOverlaid,
     DiskRefused as DiskRefused,
     DetachTimeout as DetachTimeout,
 )

@@ -110,6 +110,19 @@ class GuestStaysOn(Conflict):
 
 
 @dataclass(eq=False)
+class DiskOverlaid(Conflict):
+    """By an overlay that is not ours: without it a guest would lose what it wrote."""
+
+    server: str
+    overlays: str
+    message = "disks of server {self.server!r} are overlaid: {self.overlays}"
+    hint = (
+        "a snapshot by virsh does that; 'virsh blockcommit DOMAIN DISK --shallow --active "
+        "--pivot' merges it while the domain runs, after 'virsh start' if it is off"
+    )
+
+
+@dataclass(eq=False)
 class DetachTimeout(Conflict):
     target: str
     seconds: int

@@ -26,12 +26,12 @@ from millpond.legacy.storage import LegacyStorage
 from millpond.libvirt import virtualization
 from millpond.libvirt.block_jobs import BlockJobs
 from millpond.libvirt.cdroms import Cdroms
+from millpond.libvirt.domain_disks import DomainDisks
 from millpond.libvirt.domains import (
     Autostart,
     ConsoleFiles,
     Consoles,
     ConsoleVolumes,
-    DomainDisks,
     DomainRecords,
     Domains,
 )

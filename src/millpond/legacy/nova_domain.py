@@ -1,7 +1,7 @@
 """A domain that Nova made, and the server that it would be here.
 
-The domain is defined anew from the server's record when it is next started. So what no record of
-ours can hold, and a guest would miss, speaks against taking it.
+When it is next started, its disks and interfaces are written into the domain from the server's
+record. So those that no record of ours can hold speak against taking it.
 """
 
 import os
@@ -18,6 +18,7 @@ from millpond.model.server import (
     TARGET_PREFIXES,
     Content,
     Disk,
+    Firmware,
     Flavor,
     Hardware,
     ImageRef,
@@ -58,10 +59,6 @@ class NovaDomainXml(Element, tag="domain"):
     kernel: str | None = at("os/kernel", default=None)
     disks: tuple[DiskXml, ...] = at("devices/disk", default=())
     interfaces: tuple[InterfaceXml, ...] = at("devices/interface", default=())
-    host_devices: bool = at("devices/hostdev", default=False)
-    shares: bool = at("devices/filesystem", default=False)
-    tpm: bool = at("devices/tpm", default=False)
-    sealed_memory: bool = at("launchSecurity", default=False)
 
 
 def objections(found: LegacyServer, domain: NovaDomainXml | None) -> Iterator[str]:
@@ -98,15 +95,6 @@ def _objections_to_machine(domain: NovaDomainXml) -> Iterator[str]:
         yield f"it is a domain of type {domain.type!r}, not of QEMU's"
     if domain.kernel:
         yield f"it boots the kernel {domain.kernel}, not its disk"
-    if domain.firmware == "efi" or domain.loader == "pflash":
-        yield "it boots by UEFI, and the firmware's variables would be lost"
-    lost = {
-        "devices of the host are passed through to it": domain.host_devices,
-        "directories of the host are shared with it": domain.shares,
-        "it has a TPM": domain.tpm,
-        "its memory is encrypted": domain.sealed_memory,
-    }
-    yield from (words for words, is_there in lost.items() if is_there)
 
 
 def _objections_to_interfaces(domain: NovaDomainXml) -> Iterator[str]:
@@ -188,8 +176,10 @@ def _flavor(domain: NovaDomainXml, nova: NovaInstanceXml, disks: tuple[Disk, ...
 
 def _hardware(domain: NovaDomainXml, bus: str) -> Hardware:
     models = [each.model for each in domain.interfaces if each.model]
+    uefi = domain.firmware == "efi" or domain.loader == "pflash"
     return Hardware(
         virt_type=VirtType(domain.type),
+        firmware=Firmware.UEFI if uefi else Firmware.BIOS,
         machine=domain.machine or "",
         disk_bus=bus,
         vif_model=models[0] if models else "virtio",

@@ -3,7 +3,7 @@
 from typing import Any
 
 from millpond.errors import Conflict
-from millpond.libvirt.domains import DETACH_PATIENCE
+from millpond.libvirt.domain_disks import DETACH_PATIENCE
 from millpond.model.names import ServerId
 from millpond.system import libvirtd
 from millpond.system.libvirtd import Libvirtd

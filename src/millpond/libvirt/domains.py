@@ -1,16 +1,13 @@
 """The domains of one host and the logs of their consoles: libvirt's calls, and nothing of what a
 server is."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from millpond.errors import (
-    Conflict,
-    DetachTimeout,
     LibvirtFailed,
     MillpondError,
     NoConsole,
@@ -21,20 +18,14 @@ from millpond.libvirt.pool import Pool
 from millpond.model.names import ServerId
 from millpond.system import libvirtd, streams
 from millpond.system.libvirtd import ConsoleStream, Libvirtd
-from millpond.system.waiting import wait_until
-from millpond.xml.domain import NAMESPACE, BareRecordXml, ChainsXml, DiskXml, DomainXml, RecordXml
+from millpond.xml.domain import NAMESPACE, BareRecordXml, DomainXml, RecordXml
 from millpond.xml.element import Element
+from millpond.xml.keeping import Kept, keep
 
 X = TypeVar("X", bound=Element)
 
 ON = ("running", "paused", "stopping", "suspended", "crashed")
 """The states of a domain that has a QEMU."""
-
-DETACH_PATIENCE = 10
-"""Seconds that a guest has to let a disk go; one that means to needs less than one."""
-
-_AT_ONCE = 3
-"""Of the five calls that a connection carries, when every domain is asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +58,18 @@ class Domains:
         with self._host.calling("listing domains") as connection:
             return {each.name(): each.UUIDString() for each in connection.listAllDomains(0)}
 
-    def define(self, xml: DomainXml) -> None:
-        """One that Nova gave another name is renamed first: a UUID has one name."""
+    def define(self, xml: DomainXml, before: DomainXml | None = None) -> Sequence[str]:
+        """What else the present definition says stays in it; what could not be kept, in words.
+        One that Nova gave another name is renamed first: a UUID has one name."""
         with self._host.calling(f"defining domain {xml.name}", slow=True) as connection:
-            found = libvirtd.find_domain(connection, xml.uuid)
-            if found and found.name() != xml.name:
-                found.rename(xml.name, 0)
-            connection.defineXMLFlags(xml.to_xml(), libvirtd.DOMAIN_DEFINE_FLAGS)
+            kept = None
+            if found := libvirtd.find_domain(connection, xml.uuid):
+                kept = keep(found.XMLDesc(libvirtd.XML_WHOLE), xml, before or xml)
+                if found.name() != xml.name:
+                    found.rename(xml.name, 0)
+            text = kept.xml if kept else xml.to_xml()
+            connection.defineXMLFlags(text, libvirtd.DOMAIN_DEFINE_FLAGS)
+        return kept.lost if kept else ()
 
     def read(self, id: ServerId, kind: type[X]) -> X | None:
         """Of a domain that may not be ours, what the kind knows; as it runs, if it does."""
@@ -88,13 +84,13 @@ class Domains:
 
     def start(self, id: ServerId, *, paused: bool = False) -> None:
         """A domain that runs already is no error."""
-        with _get(self._host, id, "starting", slow=True) as domain:
+        with get_domain(self._host, id, "starting", slow=True) as domain:
             if not domain.isActive():
                 domain.createWithFlags(libvirtd.START_PAUSED if paused else 0)
 
     def shutdown(self, id: ServerId) -> None:
         """Ask the guest to power itself off."""
-        with self.suppress_if_off(id), _get(self._host, id, "shutting down") as domain:
+        with self.suppress_if_off(id), get_domain(self._host, id, "shutting down") as domain:
             domain.shutdown()
 
     def power_off(self, id: ServerId) -> None:
@@ -115,7 +111,7 @@ class Domains:
         runs = self.state(id) == "running"
         try:
             if runs:
-                with _get(self._host, id, "pausing") as domain:
+                with get_domain(self._host, id, "pausing") as domain:
                     domain.suspend()
             yield
         finally:
@@ -125,12 +121,12 @@ class Domains:
     def resume(self, id: ServerId) -> None:
         """A guest that is not paused is no error."""
         if self.state(id) == "paused":
-            with self.suppress_if_off(id), _get(self._host, id, "resuming") as domain:
+            with self.suppress_if_off(id), get_domain(self._host, id, "resuming") as domain:
                 domain.resume()
 
     def is_stuck(self, id: ServerId) -> bool:
         """Whether QEMU has paused the guest because a disk took nothing more."""
-        with _get(self._host, id, "asking for the state of") as domain:
+        with get_domain(self._host, id, "asking for the state of") as domain:
             return bool(domain.state(0) == libvirtd.STUCK)
 
     @contextmanager
@@ -143,7 +139,7 @@ class Domains:
                 raise
 
     def open_console(self, id: ServerId) -> ConsoleStream:
-        with _get(self._host, id, "opening the console of") as domain:
+        with get_domain(self._host, id, "opening the console of") as domain:
             stream = domain.connect().newStream(0)
             domain.openConsole(None, stream, libvirtd.CONSOLE_FORCE)
             return ConsoleStream(stream)
@@ -167,8 +163,13 @@ class DomainRecords:
 
     def put(self, id: ServerId, record: RecordXml) -> None:
         """Replace the record of a domain, in its definition and in the running one."""
-        bare = BareRecordXml(owner=record.owner, record=record.record)
-        with _get(self._host, id, "writing metadata of") as domain:
+        with get_domain(self._host, id, "writing metadata of") as domain:
+            before = self._read(domain)
+            bare = BareRecordXml(
+                owner=record.owner,
+                written=before.written if before else None,
+                record=record.record,
+            )
             live = libvirtd.AFFECT_LIVE if domain.isActive() else 0
             domain.setMetadata(
                 libvirtd.METADATA_ELEMENT,
@@ -202,80 +203,13 @@ class Autostart:
         return frozenset(each.UUIDString() for each in found)
 
     def put(self, id: ServerId, on: bool) -> None:
-        with _get(self._host, id, "setting the autostart") as domain:
+        with get_domain(self._host, id, "setting the autostart of") as domain:
             if bool(domain.autostart()) != on:
                 domain.setAutostart(on)
 
 
-class DomainDisks:
-    """The disks of domains, and what those are backed by."""
-
-    def __init__(self, host: Libvirtd) -> None:
-        self._host = host
-
-    def chains(self) -> Iterator[ChainsXml]:
-        """What each domain of the host is backed by, as it is defined and as it runs."""
-        with self._host.calling("listing domains") as connection:
-            defined = connection.listAllDomains(libvirtd.LIST_PERSISTENT)
-            running = connection.listAllDomains(libvirtd.LIST_ACTIVE)
-        described = [(each, libvirtd.XML_INACTIVE) for each in defined]
-        described += [(each, 0) for each in running]
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            yield from filter(None, threads.map(self._read_chains, described))
-
-    def attach(self, id: ServerId, disk: DiskXml) -> None:
-        """To the running domain and to its definition; one that is there already is no error,
-        another one in its place is."""
-        with _get(self._host, id, f"attaching {disk.target} to", slow=True) as domain:
-            for flags in (libvirtd.AFFECT_LIVE, libvirtd.AFFECT_CONFIG):
-                found = _disk_of(domain, disk.target, flags)
-                if found is None:
-                    domain.attachDeviceFlags(disk.to_xml(), flags)
-                elif not _is_same(found, disk):
-                    raise Conflict(
-                        f"domain {domain.name()!r} has another device at {disk.target}",
-                        f"'virsh domblklist {domain.name()}' shows what somebody attached there",
-                    )
-
-    def detach(self, id: ServerId, disk: DiskXml) -> None:
-        """Waits until the guest has let it go, and takes it out of the definition then. One that
-        is gone already is no error; another one in its place is left alone."""
-        for flags in (libvirtd.AFFECT_LIVE, libvirtd.AFFECT_CONFIG):
-            with _get(self._host, id, f"detaching {disk.target} from", slow=True) as domain:
-                found = _disk_of(domain, disk.target, flags)
-                if found is None or not _is_same(found, disk):
-                    continue
-                domain.detachDeviceFlags(found.to_xml(), flags)
-            if flags == libvirtd.AFFECT_LIVE:
-                self._wait_until_gone(id, disk.target)
-
-    def _wait_until_gone(self, id: ServerId, target: str) -> None:
-        if not wait_until(lambda: not self._has(id, target), DETACH_PATIENCE):
-            raise DetachTimeout(target, DETACH_PATIENCE)
-
-    def _has(self, id: ServerId, target: str) -> bool:
-        with _get(self._host, id, f"looking for {target} in") as domain:
-            return target in _targets(domain)
-
-    def resize(self, id: ServerId, target: str, size: int) -> None:
-        """While it runs. libvirt would also shrink it, silently (trap 15): callers never ask."""
-        with _get(self._host, id, f"resizing {target} of", slow=True) as domain:
-            domain.blockResize(target, size, libvirtd.RESIZE_BYTES)
-
-    def _read_chains(self, described: tuple[Any, int]) -> ChainsXml | None:
-        """None for a domain that went while we were listing."""
-        domain, flags = described
-        try:
-            with self._host.calling("reading the description of a domain"):
-                return ChainsXml.from_xml(domain.XMLDesc(flags))
-        except LibvirtFailed as error:
-            if error.code == libvirtd.NO_SUCH_DOMAIN:
-                return None
-            raise
-
-
 @contextmanager
-def _get(host: Libvirtd, id: ServerId, doing: str, *, slow: bool = False) -> Iterator[Any]:
+def get_domain(host: Libvirtd, id: ServerId, doing: str, *, slow: bool = False) -> Iterator[Any]:
     with host.calling(f"{doing} domain {id}", slow=slow) as connection:
         yield connection.lookupByUUIDString(id)
 
@@ -286,27 +220,10 @@ def _find(host: Libvirtd, id: ServerId, doing: str, *, slow: bool = False) -> It
         yield libvirtd.find_domain(connection, id)
 
 
-def _targets(domain: Any) -> set[str]:
-    return {disk.target for disk in DomainXml.from_xml(domain.XMLDesc(0)).disks}
-
-
-def _is_same(found: DiskXml, disk: DiskXml) -> bool:
-    """By where its bytes are. libvirt adds to a source what it knows besides."""
-    if found.source is None or disk.source is None:
-        return False
-    there, wanted = found.source, disk.source
-    return (there.pool, there.volume, there.file, there.device, there.name) == (
-        wanted.pool,
-        wanted.volume,
-        wanted.file,
-        wanted.device,
-        wanted.name,
-    )
-
-
-def _disk_of(domain: Any, target: str, flags: int) -> DiskXml | None:
-    inactive = libvirtd.XML_INACTIVE if flags == libvirtd.AFFECT_CONFIG else 0
-    return DomainXml.from_xml(domain.XMLDesc(inactive)).disk(target)
+def compare(host: Libvirtd, xml: DomainXml) -> Kept | None:
+    """What Domains.define() would make of the present definition, if there is one."""
+    with _find(host, ServerId(xml.uuid), "reading the definition of") as domain:
+        return keep(domain.XMLDesc(libvirtd.XML_WHOLE), xml, xml) if domain else None
 
 
 CONSOLE_LOG = "console.log"

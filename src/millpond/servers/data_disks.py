@@ -8,7 +8,8 @@ from functools import partial
 from millpond.disks.backend import DiskRequest
 from millpond.errors import DetachTimeout, Interrupted, Unsupported, VolumeExists
 from millpond.hosts.host import Host
-from millpond.libvirt.domains import DETACH_PATIENCE, ON
+from millpond.libvirt.domain_disks import DETACH_PATIENCE
+from millpond.libvirt.domains import ON
 from millpond.model.operation import DiskDetails
 from millpond.model.server import Content, Disk, Server
 from millpond.model.sizes import format_size, whole_sectors

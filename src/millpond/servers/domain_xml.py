@@ -26,6 +26,7 @@ from millpond.xml.domain import (
     SerialXml,
     layers_xml,
 )
+from millpond.xml.keeping import written_defaults
 
 _NO_READ_ONLY_DISKS = ("ide", "sata")
 """Buses on which QEMU has no read-only disks but CD-ROMs."""
@@ -45,11 +46,10 @@ Chains = Mapping[str, Chain]
 def domain_xml(server: Server, owner: str, console_log: Path | None, chains: Chains) -> DomainXml:
     hardware = server.hardware
     kvm = hardware.virt_type is VirtType.KVM
-    return DomainXml(
+    domain = DomainXml(
         type=hardware.virt_type,
         name=server.name,
         uuid=server.id,
-        record=record_xml(server, owner),
         memory_unit="b",
         memory=server.flavor.memory,
         vcpus=server.flavor.vcpus,
@@ -81,6 +81,14 @@ def domain_xml(server: Server, owner: str, console_log: Path | None, chains: Cha
             for word in _published(each, hardware.vif_model)
         ),
     )
+    noted = replace(record_xml(server, owner), written=written_defaults(domain))
+    return replace(domain, record=noted)
+
+
+def former_xml(server: Server, owner: str) -> DomainXml:
+    """What a domain was defined as by a record from before, but for the layers of its disks."""
+    disks = tuple(DiskXml(target=each.target) for each in server.disks if each.target)
+    return replace(domain_xml(replace(server, disks=()), owner, None, {}), disks=disks)
 
 
 def record_xml(server: Server, owner: str) -> RecordXml:

@@ -55,6 +55,7 @@ def reboot(host: Host, server: Server, *, patience: float, tell: Tell = noop) ->
     with host.records.lock(server):
         current = steps.load_idle(host, server)
         steps.check_networks(host, current.networks)
+        steps.refuse_overlays(host, current)
         verb = rebooting(host, patience=patience, tell=tell)
         journal.run(verb, current, ServerJournal(host.records), host.watch)
     LOG.info("rebooted server %s", server.name)

@@ -5,8 +5,10 @@ import logging
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from millpond.errors import (
+    DiskOverlaid,
     ExceedsHost,
     HostProblem,
     Interrupted,
@@ -14,14 +16,18 @@ from millpond.errors import (
     NameTaken,
     PlacementProblem,
     Tool,
+    UnreadableRecord,
     WrongState,
 )
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import MarkedDomain
 from millpond.model.server import Flavor, Hardware, Network, NetworkKind, Server
 from millpond.model.sizes import format_size
+from millpond.records import codec
 from millpond.records.records import without_operation
-from millpond.servers.domain_xml import domain_xml, record_xml
+from millpond.servers.domain_xml import domain_xml, former_xml, record_xml
+from millpond.xml.domain import DomainXml
+from millpond.xml.keeping import find_overlays
 
 LOG = logging.getLogger(__name__)
 
@@ -112,11 +118,15 @@ def log_placement_errors(server: Server) -> Iterator[None]:
 
 
 def define(host: Host, server: Server) -> Server:
-    """The domain as the record says, whatever it was before."""
-    server = _with_machine(host, server)
-    log = host.consoles.make(server.id)
-    chains = {disk.role: host.disks.chain(disk) for disk in server.disks}
-    host.domains.define(domain_xml(without_operation(server), host.records.owner, log, chains))
+    """The domain as the record says; what it does not speak of stays."""
+    present = host.domains.description(server.id, defined=True)
+    server = _with_machine(host, server, present)
+    wanted = describe(host, server, host.consoles.make(server.id))
+    _refuse_overlays(present, wanted)
+    lost = host.domains.define(wanted, _former(host, present))
+    if lost:
+        changed = "; ".join(lost)
+        LOG.warning("%s: changed by hand, and now again as recorded: %s", server.name, changed)
     sync_autostart(host, server)
     reserve_addresses(host, server.networks)
     return server
@@ -135,14 +145,43 @@ def free_addresses(host: Host, networks: Sequence[Network]) -> None:
             host.networks.free(each.source, each.mac)
 
 
-def _with_machine(host: Host, server: Server) -> Server:
+def describe(host: Host, server: Server, log: Path | None = None) -> DomainXml:
+    """Its domain as the record says; without the log of its console, nothing is made."""
+    chains = {disk.role: host.disks.chain(disk) for disk in server.disks}
+    return domain_xml(without_operation(server), host.records.owner, log, chains)
+
+
+def refuse_overlays(host: Host, server: Server) -> None:
+    """Before its guest is powered off: it could not be started again."""
+    present = host.domains.description(server.id, defined=True)
+    _refuse_overlays(present, describe(host, server))
+
+
+def _refuse_overlays(present: DomainXml | None, wanted: DomainXml) -> None:
+    if present and (overlaid := ", ".join(find_overlays(present, wanted))):
+        raise DiskOverlaid(wanted.name, overlaid)
+
+
+def _former(host: Host, present: DomainXml | None) -> DomainXml | None:
+    """By the copy of the record that the domain has: as it was last defined."""
+    if present is None or present.record is None:
+        return None
+    where = Path(f"metadata of domain {present.name}")
+    try:
+        copied = codec.decode_server(present.record.record.encode(), where)
+    except UnreadableRecord as error:
+        LOG.debug("taken as it is on record now: %s", error)
+        return None
+    return former_xml(copied, host.records.owner)
+
+
+def _with_machine(host: Host, server: Server, domain: DomainXml | None) -> Server:
     """With the full name of its machine type. Of a record that says less, the one that its domain
     has had so far: a guest finds the hardware that it knows."""
     hardware = server.hardware
     full = host.full_machine_name(hardware.virt_type, hardware.machine)
     if full == hardware.machine:
         return server
-    domain = host.domains.description(server.id, defined=True)
     machine = (domain.machine if domain else None) or full
     return replace(server, hardware=replace(hardware, machine=machine))
 

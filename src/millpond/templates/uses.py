@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from millpond.errors import PoolNotFound
-from millpond.libvirt.domains import DomainDisks
+from millpond.libvirt.domain_disks import DomainDisks
 from millpond.libvirt.pool import Pool
 from millpond.libvirt.pools import PoolWanted
 from millpond.model.formats import Backend, DiskFormat

@@ -118,6 +118,8 @@ class RecordXml(Element, tag="server", namespace=NAMESPACE):
     """Our copy of the server's record in the domain's metadata."""
 
     owner: str = at("@owner")
+    written: str | None = at("@written", default=None)
+    """Of the definition, what we last wrote besides what the record speaks of."""
     record: str = at("")
 
 
@@ -126,6 +128,7 @@ class BareRecordXml(Element, tag="server"):
     """The same as virDomainSetMetadata takes it: libvirt puts it into the namespace itself."""
 
     owner: str = at("@owner")
+    written: str | None = at("@written", default=None)
     record: str = at("")
 
 

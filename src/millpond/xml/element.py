@@ -35,6 +35,14 @@ def at(path: str, *, default: Any = MISSING) -> Any:
     return field(default=default, metadata={"path": path})
 
 
+def parse(text: str | bytes) -> etree._Element:
+    """ValueError of what is no XML."""
+    try:
+        return etree.fromstring(text, _PARSER)
+    except etree.XMLSyntaxError as error:
+        raise ValueError(f"it is not well-formed: {error.msg}") from error
+
+
 @dataclass(frozen=True)
 class Element:
     tag: ClassVar[str]
@@ -52,10 +60,7 @@ class Element:
     @classmethod
     def from_xml(cls, text: str | bytes) -> Self:
         """ValueError of what is no XML."""
-        try:
-            return cls.from_node(etree.fromstring(text, _PARSER))
-        except etree.XMLSyntaxError as error:
-            raise ValueError(f"it is not well-formed: {error.msg}") from error
+        return cls.from_node(parse(text))
 
     def to_node(self) -> etree._Element:
         names = {"millpond": self.namespace} if self.namespace else None
@@ -126,3 +131,17 @@ def _make(root: etree._Element, steps: list[str]) -> etree._Element:
         child = node.find(step)
         node = etree.SubElement(node, step) if child is None else child
     return node
+
+
+def put(root: etree._Element, kind: type[Element], name: str, value: Any) -> None:
+    """One field in a tree that says more than the kind knows; None or False takes it away."""
+    path = next(each.metadata["path"] for each in fields(kind) if each.name == name)
+    steps, attribute = _split(path)
+    if value is not None and value is not False:
+        _put(root, path, value)
+    elif (node := root.find("/".join(steps))) is None:
+        return
+    elif attribute:
+        node.attrib.pop(attribute, "")
+    elif (parent := node.getparent()) is not None:
+        parent.remove(node)

@@ -1,0 +1,240 @@
+"""What people change in a definition stays, unless the record says otherwise."""
+
+from dataclasses import replace
+
+import pytest
+from lxml import etree
+
+from millpond.model.server import Firmware, Flavor, Hardware, Network, NetworkKind
+from millpond.model.sizes import GiB, MiB
+from millpond.servers.domain_xml import former_xml
+from millpond.xml.domain import DomainXml
+from millpond.xml.keeping import find_overlays, keep
+from tests.unit.samples import SERVER_ID, disk, server
+from tests.unit.test_xml import OWNER, as_domain
+
+MAC = "52:54:00:12:34:56"
+DATA = replace(disk(), role="disk.data0", target="vdb", volume=f"{SERVER_ID}_disk.data0")
+
+
+@pytest.fixture
+def recorded():
+    network = Network(kind=NetworkKind.NETWORK, source="default", mac=MAC)
+    flavor = Flavor(vcpus=2, memory=GiB)
+    hardware = Hardware(machine="pc-i440fx-7.2")
+    return server(networks=(network,), flavor=flavor, hardware=hardware)
+
+
+def present(recorded, *changes):
+    """As libvirt shows it, with what somebody has changed."""
+    root = etree.fromstring(as_domain(recorded).to_xml())
+    memory = root.find("memory")
+    memory.text, memory.attrib["unit"] = str(recorded.flavor.memory // 1024), "KiB"
+    for change in changes:
+        change(root)
+    return etree.tostring(root, encoding="unicode")
+
+
+def kept(text, after, before=None):
+    made = keep(text, as_domain(after), former_xml(before or after, OWNER))
+    return etree.fromstring(made.xml), made
+
+
+def add(path, xml):
+    return lambda root: root.find(path).append(etree.fromstring(xml))
+
+
+def put(path, **attributes):
+    return lambda root: root.find(path).attrib.update(attributes)
+
+
+def text(path, value):
+    def change(root):
+        root.find(path).text = value
+
+    return change
+
+
+def drop(path):
+    def change(root):
+        found = root.find(path)
+        found.getparent().remove(found)
+
+    return change
+
+
+OTHERS = {
+    "graphics": add("devices", "<graphics type='vnc' port='5901' passwd='s'/>"),
+    "video": add("devices", "<video><model type='qxl'/></video>"),
+    "description": add(".", "<description>the shop</description>"),
+    "usb": add("devices", "<input type='tablet' bus='usb'/>"),
+    "pci": add("devices", "<hostdev mode='subsystem' type='pci'><source/></hostdev>"),
+    "memballoon": add("devices", "<memballoon model='none'/>"),
+    "pinning": add(".", "<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>"),
+    "cpu": add(".", "<cpu mode='custom'><model>Haswell</model></cpu>"),
+    "hypervisor features": add("features", "<pae/>"),
+    "clock": put("clock", offset="localtime"),
+    "on_crash": text("on_crash", "preserve"),
+    "disk cache": put("devices/disk/driver", cache="none", discard="ignore"),
+    "disk limits": add("devices/disk", "<iotune><total_iops_sec>9</total_iops_sec></iotune>"),
+    "disk address": add("devices/disk", "<address type='pci' slot='0x09'/>"),
+    "interface bandwidth": add(
+        "devices/interface", "<bandwidth><inbound average='9'/></bandwidth>"
+    ),
+    "port group": put("devices/interface/source", portgroup="dmz"),
+    "somebody's metadata": add("metadata", "<m xmlns='urn:other'>9</m>"),
+    "no rng": drop("devices/rng"),
+    "boot order": put("devices/disk/boot", order="3"),
+    "a kernel": add("os", "<kernel>/rescue</kernel>"),
+    "a cdrom": add(
+        "devices",
+        "<disk type='file' device='cdrom'><driver name='qemu' type='raw'/><source file='/x.iso'/>"
+        "<target dev='hda' bus='ide'/></disk>",
+    ),
+    "an interface": add(
+        "devices", "<interface type='bridge'><mac address='52:54:00:0:0:9'/></interface>"
+    ),
+    "a second serial port": add("devices", "<serial type='tcp'/>"),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_what_the_record_does_not_speak_of_stays(recorded, what):
+    before = present(recorded, OTHERS[what])
+    root, made = kept(before, recorded)
+    assert made.lost == ()
+    assert sorted(map(shape, root.iter())) == sorted(map(shape, etree.fromstring(before).iter()))
+
+
+def shape(node):
+    return str(node.tag), sorted(node.attrib.items()), (node.text or "").strip()
+
+
+def test_everything_at_once_stays(recorded):
+    before = present(recorded, *OTHERS.values())
+    root, made = kept(before, recorded)
+    assert made.lost == ()
+    assert len(list(root.iter())) == len(list(etree.fromstring(before).iter()))
+
+
+CONTRADICTIONS = {
+    "1.5 GiB of memory": text("memory", str(1536 * 1024)),
+    "4 vCPUs": text("vcpu", "4"),
+    "the name 'shop'": text("name", "shop"),
+    "the machine type pc-q35-7.2": put("os/type", machine="pc-q35-7.2"),
+    "the firmware": put("os", firmware="efi"),
+    "the topology of the CPU": add(
+        ".", "<cpu><topology sockets='1' cores='3' threads='1'/></cpu>"
+    ),
+    "disk vda at /else/where": lambda root: (
+        drop("devices/disk/source")(root),
+        add("devices/disk", "<source file='/else/where'/>")(root),
+    ),
+    "the removal of disk vda": drop("devices/disk"),
+    f"the source of interface {MAC}": put("devices/interface/source", network="other"),
+    f"the model of interface {MAC}": put("devices/interface/model", type="e1000"),
+    f"the removal of interface {MAC}": drop("devices/interface"),
+    "the change of the serial port": put("devices/serial", type="tcp"),
+    "disk vdz at vol, whose format is not stated": add(
+        "devices",
+        "<disk type='volume' device='disk'><source pool='p' volume='vol'/>"
+        "<target dev='vdz' bus='virtio'/></disk>",
+    ),
+    f"disk vdb at {SERVER_ID}_disk on virtio": add(
+        "devices",
+        f"<disk type='file' device='disk'><driver type='raw'/><source file='/p/{SERVER_ID}_disk'/>"
+        "<target dev='vdb' bus='virtio'/></disk>",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CONTRADICTIONS)
+def test_what_contradicts_the_record_is_named_and_written_as_recorded(recorded, what):
+    root, made = kept(present(recorded, CONTRADICTIONS[what]), recorded)
+    assert [each.replace("/p/", "") for each in made.lost] == [what]
+    plain = etree.fromstring(as_domain(recorded).to_xml())
+    for path in ("name", "vcpu", "devices/disk/source", "devices/interface/source"):
+        assert shape(root.find(path)) == shape(plain.find(path))
+    assert root.find("memory").text == str(2**20)
+    assert len(root.findall("devices/disk")) == len(root.findall("devices/interface")) == 1
+    assert root.find("os").get("firmware") is None
+    assert root.find("os/type").get("machine") == "pc-i440fx-7.2"
+
+
+def test_what_the_record_itself_changes_is_no_contradiction(recorded):
+    larger = replace(
+        recorded,
+        flavor=Flavor(vcpus=4, memory=2 * GiB),
+        networks=(Network(kind=NetworkKind.USER, mac="52:54:00:00:00:01"),),
+        disks=(*recorded.disks, DATA),
+        name="shop",
+    )
+    current = add(".", f"<currentMemory unit='KiB'>{2**20}</currentMemory>")
+    root, made = kept(present(recorded, OTHERS["graphics"], current), larger, recorded)
+    assert made.lost == ()
+    assert (root.find("vcpu").text, root.find("memory").text) == ("4", str(2 * 2**20))
+    assert root.find("currentMemory") is None
+    assert [each.get("dev") for each in root.findall("devices/disk/target")] == ["vda", "vdb"]
+    assert [each.get("type") for each in root.findall("devices/interface")] == ["user"]
+    assert root.find("devices/graphics") is not None
+
+
+def test_a_balloon_stays_unless_it_is_larger_than_the_memory(recorded):
+    small = add(".", f"<currentMemory unit='KiB'>{512 * 1024}</currentMemory>")
+    smaller = replace(recorded, flavor=Flavor(vcpus=2, memory=768 * MiB))
+    root, _ = kept(present(recorded, small), smaller, recorded)
+    assert root.find("currentMemory").text == str(512 * 1024)
+    tiny = replace(recorded, flavor=Flavor(vcpus=2, memory=256 * MiB))
+    root, _ = kept(present(recorded, small), tiny, recorded)
+    assert root.find("currentMemory") is None
+
+
+def test_a_disk_that_leaves_the_record_leaves_the_definition(recorded):
+    larger = replace(recorded, disks=(*recorded.disks, DATA))
+    root, made = kept(present(larger), recorded, larger)
+    assert made.lost == ()
+    assert [each.get("dev") for each in root.findall("devices/disk/target")] == ["vda"]
+
+
+def test_an_overlay_of_somebody_elses_is_seen(recorded):
+    def overlay(root):
+        node = root.find("devices/disk")
+        source, backing = node.find("source"), node.find("backingStore")
+        node.remove(source)
+        node.remove(backing)
+        below = etree.SubElement(node, "backingStore", type="volume")
+        below.append(source)
+        below.append(backing)
+        etree.SubElement(node, "source", file="/snap/web.qcow2")
+
+    there = DomainXml.from_xml(present(recorded, overlay))
+    assert list(find_overlays(there, as_domain(recorded))) == ["vda by /snap/web.qcow2"]
+    assert list(find_overlays(as_domain(recorded), as_domain(recorded))) == []
+
+
+def test_firmware_that_somebody_names_is_uefi_too(recorded):
+    uefi = replace(recorded, hardware=replace(recorded.hardware, firmware=Firmware.UEFI))
+
+    def name_it(root):
+        del root.find("os").attrib["firmware"]
+        add("os", "<loader type='pflash' readonly='yes'>/my/code.fd</loader>")(root)
+        add("os", "<nvram>/my/vars.fd</nvram>")(root)
+
+    root, made = kept(present(uefi, name_it), uefi)
+    assert made.lost == ()
+    assert root.find("os/nvram").text == "/my/vars.fd"
+    assert root.find("os").get("firmware") is None
+
+
+def test_defaults_of_ours_follow_where_nobody_has_changed_them(recorded):
+    """As an older version wrote them, which noted what it wrote."""
+    older = replace(as_domain(recorded), clock="localtime", on_crash="restart", rng=None)
+    older = replace(older, rng_backend=None, rng_source=None)
+    written = "acpi=True apic=True clock=localtime on_crash=destroy"
+    older = replace(older, record=replace(older.record, written=written), memory_unit="KiB")
+    ours = as_domain(recorded)
+    made = keep(older.to_xml(), ours, former_xml(recorded, OWNER))
+    root = etree.fromstring(made.xml)
+    assert root.find("clock").get("offset") == "utc"
+    assert root.find("on_crash").text == "restart"
+    assert root.find("devices/rng/backend").text == "/dev/urandom"
