@@ -1,6 +1,7 @@
 """What cloud-init makes of a server: its own reader, and a Debian cloud image that boots."""
 
 import json
+import re
 import subprocess
 
 import pytest
@@ -10,6 +11,7 @@ USER_DATA = """\
 runcmd:
   - echo "USER DATA RAN ON $(hostname)" > /dev/ttyS0
   - echo "KEYS $(cat /home/debian/.ssh/authorized_keys | cut -d ' ' -f 3)" > /dev/ttyS0
+  - echo "MACHINE $(cat /etc/machine-id)" > /dev/ttyS0
   - echo "HOST KEY $(cut -d ' ' -f 2 /etc/ssh/ssh_host_ed25519_key.pub)" > /dev/ttyS0
 """
 
@@ -121,3 +123,23 @@ def test_a_cloud_image_boots_with_its_keys_and_data(millpond, workdir, key, clou
     millpond.wait_for_console(made["id"], "KEYS me@here", 60)
     console = millpond.wait_for_console(made["id"], "Datasource DataSourceConfigDrive", 120)
     assert "Broken config drive" not in console
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_a_server_of_anothers_snapshot_is_a_new_machine(millpond, workdir, cloud_image):
+    """Its host keys and its machine id are its own, and so is the address that DHCP gives it."""
+    (workdir / "data").write_text(USER_DATA)
+    millpond.ok("image", "add", cloud_image, "--name", "debian")
+    said = {}
+    for name, image in (("first", "debian"), ("second", "snap")):
+        words = ("--memory", "512M", "--disk", "2G", "--user-data", workdir / "data")
+        made = millpond.json("server", "create", name, "--image", image, *words)
+        console = millpond.wait_for_console(made["id"], "HOST KEY ", 600)
+        said[name] = dict(re.findall(r"(MACHINE|HOST KEY) (\S+)", console))
+        assert f"USER DATA RAN ON {name}" in console
+        if name == "first":
+            millpond.ok("server", "stop", name, "--timeout", "120")
+            millpond.ok("server", "snapshot", name, "snap")
+    assert said["first"].keys() == said["second"].keys() == {"MACHINE", "HOST KEY"}
+    assert not set(said["first"].values()) & set(said["second"].values())

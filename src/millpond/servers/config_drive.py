@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from ipaddress import IPv4Interface
 from typing import Any
 
@@ -20,6 +20,21 @@ _SEED = 512  # bytes for the guest's random generator, as many as Nova gives
 _ROOM = 512 * KiB  # for the file system, and what the record says
 _LONGEST_LABEL = 63  # of a host name (RFC 1123)
 
+_NEW_MACHINE = """\
+last=$(cat /var/lib/cloud/data/previous-instance-id 2>/dev/null)
+case "$last" in ""|NO_PREVIOUS_INSTANCE_ID) exit 0 ;; esac
+rm -f /etc/machine-id && systemd-machine-id-setup || exit 0
+if systemctl --quiet is-active systemd-networkd; then systemctl restart systemd-networkd; fi
+"""
+"""For a guest whose disk was another server's: DHCP would give it that one's address, because
+systemd-networkd is known by its machine id."""
+_VENDOR_DATA = {
+    "cloud-init": "#cloud-config\n"
+    + json.dumps(
+        {"bootcmd": [["cloud-init-per", "instance", "millpond-machine", "sh", "-c", _NEW_MACHINE]]}
+    )
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestConfiguration:
@@ -30,12 +45,11 @@ class GuestConfiguration:
     keys: tuple[str, ...] = ()
     """Public ones, for ssh."""
     user_data: bytes = b""
-    vendor_data: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def drive_size(self) -> int:
         """Room for the drive of whatever server, and for more to be said later."""
-        said = sum(map(len, self.keys)) + len(self.user_data) + len(json.dumps(self.vendor_data))
+        said = sum(map(len, self.keys)) + len(self.user_data)
         return -(-(said + _ROOM) // MiB) * MiB
 
     def drive(self, server: Server) -> bytes:
@@ -55,7 +69,7 @@ class GuestConfiguration:
         found = {
             "meta_data.json": _encode(self._meta_data(server)),
             "network_data.json": _encode(_network_data(server)),
-            "vendor_data.json": _encode(self.vendor_data),
+            "vendor_data.json": _encode(_VENDOR_DATA),
         }
         return {**found, "user_data": self.user_data} if self.user_data else found
 
