@@ -2,6 +2,7 @@
 
 import io
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import libvirt
 import pycdlib
@@ -105,6 +106,15 @@ def test_what_cannot_be_fixed_is_refused(guest, network, sentence):
         assert (code, sentence in message, "hint:" in message) == (2, True, True), message
     assert [each["name"] for each in guest.json("server", "list")] == ["first", "second"]
     assert len(guest.json("server", "nic", "list", "second")) == 1
+
+
+def test_one_mac_is_given_to_one_of_two_that_ask_at_once(guest):
+    with ThreadPoolExecutor() as threads:
+        words = [create_words(name, FIXED) for name in ("one", "two")]
+        done = list(threads.map(lambda each: guest.run(*each), words))
+    assert sorted(each.returncode for each in done) == [0, 2], [each.stderr for each in done]
+    assert len(guest.json("server", "list")) == 1
+    assert reserved(guest) == [True, True]
 
 
 def test_two_nics_with_one_mac_are_refused(guest):

@@ -108,6 +108,8 @@ def verify_a_wrong_one(remote):
     return REFUSED
 
 
+MAC = "52:54:00:00:00:77"
+
 WALK = {
     "server create": created("web", "qcow2"),
     "server create with a kernel": create_with_a_kernel,
@@ -120,6 +122,9 @@ WALK = {
     "server console --log": done("server", "console", "web", "--log"),
     "server disk add": done("server", "disk", "add", "web", "--size", "4M"),
     "server disk grow": done("server", "disk", "grow", "web", "disk", "--size", "8M"),
+    "server nic add": done("server", "nic", "add", "direct", "--network", f"user,mac={MAC}"),
+    "server nic remove": done("server", "nic", "remove", "direct", MAC),
+    "network list": done("network", "list"),
     "server snapshot of a running server": done("server", "snapshot", "web", "live"),
     "server snapshot": snapshot_off,
     "server disk remove": done("server", "disk", "remove", "web", "disk.data0"),

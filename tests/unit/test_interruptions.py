@@ -34,9 +34,17 @@ NIC = Network(
 )
 
 
-def create(world: World, *, start: bool = True, image: Image = IMAGE) -> Server:
+def create(
+    world: World,
+    *,
+    start: bool = True,
+    image: Image = IMAGE,
+    networks: tuple[Network, ...] = (),
+) -> Server:
     flavor, installs = Flavor(disk=4 * MiB), image.format is ImageFormat.ISO
-    request = ServerRequest(name="web", image=image, flavor=flavor, installs=installs)
+    request = ServerRequest(
+        name="web", image=image, flavor=flavor, networks=networks, installs=installs
+    )
     return create_server(world.host, request, start=start)
 
 
@@ -159,6 +167,12 @@ SCENARIOS = {
     "create": Scenario(verb="create", make=no_server, act=lambda world, _: create(world)),
     "create, not started": Scenario(
         verb="create", make=no_server, act=lambda world, _: create(world, start=False)
+    ),
+    "create with a fixed address": Scenario(
+        verb="create", make=no_server, act=lambda world, _: create(world, networks=(NIC,))
+    ),
+    "delete with a fixed address": Scenario(
+        verb="delete", make=lambda world: create(world, networks=(NIC,)), act=_delete
     ),
     "delete": Scenario(verb="delete", make=with_data(running), act=_delete),
     "delete over a snapshot": Scenario(
