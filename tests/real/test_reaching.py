@@ -6,8 +6,9 @@ import subprocess
 
 import pytest
 
-from tests.real.test_addresses import address_in, create, fetch, linux  # noqa: F401
+from tests.real.test_addresses import BOOTED, address_in, create, fetch, linux  # noqa: F401
 from tests.support.refusals import world
+from tests.support.waiting import wait_for
 
 PUBLISHED = ("--publish", "18080:80", "--publish", "12222:22")
 WORDS = ("--image", "guest", "--memory", "16M")
@@ -37,10 +38,13 @@ def test_a_published_port_leads_into_the_guest(linux):  # noqa: F811
     assert done.returncode == 255
     linux.ok("server", "reboot", "web", "--hard")
     linux.wait_for_console(made["id"], "BOOTS: 2", 240)
-    address_in(linux, made)
+    wait_for(lambda: linux.console(made["id"]).count("ADDRESS: eth0") == 2, BOOTED)
+    assert fetch(linux, "http://127.0.0.1:18080/marker") == "millpond-linux"
     linux.ok("server", "stop", "web", "--force")
     linux.ok("server", "nic", "remove", "web", mac)
     assert linux.server("web").networks == ()
+    with linux.libvirtd.connect() as connection:
+        assert "hostfwd" not in connection.lookupByName("web").XMLDesc()
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,16 @@ from dataclasses import replace
 import pytest
 from lxml import etree
 
-from millpond.model.server import Firmware, Flavor, Hardware, Network, NetworkKind
+from millpond.model.server import Firmware, Flavor, Hardware, Network, NetworkKind, PortForward
 from millpond.model.sizes import GiB, MiB
 from millpond.servers.domain_xml import former_xml
-from millpond.xml.domain import DomainXml
+from millpond.xml.domain import COMMAND_LINE, DomainXml
 from millpond.xml.keeping import find_overlays, keep
 from tests.unit.samples import SERVER_ID, disk, server
 from tests.unit.test_xml import OWNER, as_domain
 
 MAC = "52:54:00:12:34:56"
+QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
 DATA = replace(disk(), role="disk.data0", target="vdb", volume=f"{SERVER_ID}_disk.data0")
 
 
@@ -194,6 +195,35 @@ def test_a_disk_that_leaves_the_record_leaves_the_definition(recorded):
     root, made = kept(present(larger), recorded, larger)
     assert made.lost == ()
     assert [each.get("dev") for each in root.findall("devices/disk/target")] == ["vda"]
+
+
+def words_of(root):
+    return [each.get("value") for each in root.findall(f"{COMMAND_LINE}/*")]
+
+
+def test_published_ports_follow_the_record_and_other_words_stay(recorded):
+    def with_ports(*ports):
+        forwards = (PortForward(address="127.0.0.1", port=each, guest=22) for each in ports)
+        nic = Network(kind=NetworkKind.USER, mac="52:54:00:00:00:99", ports=tuple(forwards))
+        return replace(recorded, networks=(*recorded.networks, nic))
+
+    def hand_on(root):
+        for value in ("-set", "device.net0.rombar=0"):
+            node = etree.SubElement(root.find(COMMAND_LINE), f"{{{QEMU}}}arg")
+            node.set("value", value)
+
+    one, two = with_ports(2222), with_ports(2222, 2223)
+    for after in (one, two):
+        root, made = kept(present(one, hand_on), after, one)
+        others, ours = words_of(root)[:2], words_of(root)[2:]
+        assert (others, made.lost) == (["-set", "device.net0.rombar=0"], ())
+        assert [each.value for each in as_domain(after).arguments] == ours
+    root, _ = kept(present(one, hand_on), recorded, one)
+    assert words_of(root) == ["-set", "device.net0.rombar=0"]
+    root, _ = kept(present(one), recorded, one)
+    assert root.find(COMMAND_LINE) is None
+    root, _ = kept(present(recorded), one, recorded)
+    assert words_of(root)[0] == "-netdev"
 
 
 def test_an_overlay_of_somebody_elses_is_seen(recorded):

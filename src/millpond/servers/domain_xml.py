@@ -17,6 +17,7 @@ from millpond.model.server import (
 )
 from millpond.records import codec
 from millpond.xml.domain import (
+    PUBLISHED,
     ArgumentXml,
     ControllerXml,
     DiskXml,
@@ -172,15 +173,15 @@ def interface_xml(network: Network, model: str) -> InterfaceXml:
 
 
 def _published(network: Network, model: str) -> Iterator[str]:
-    """A NIC whose ports are published, which libvirt cannot describe (decision 25). At a place on
+    """A NIC whose ports are published, which libvirt cannot describe (decision 26). At a place on
     the bus that libvirt, which fills it from below, gives to nothing else."""
     forwards = (
         f"hostfwd={each.protocol}:{each.address}:{each.port}-:{each.guest}"
         for each in network.ports
     )
     device = _DEVICES.get(model, model)
-    yield from ("-netdev", ",".join(("user,id=published", *forwards)))
-    yield from ("-device", f"{device},netdev=published,mac={network.mac},addr=0x1e")
+    yield from ("-netdev", ",".join((f"user,id={PUBLISHED}", *forwards)))
+    yield from ("-device", f"{device},netdev={PUBLISHED},mac={network.mac},addr=0x1e")
 
 
 def _controllers(buses: Collection[str]) -> tuple[ControllerXml, ...]:

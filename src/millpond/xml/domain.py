@@ -133,6 +133,9 @@ class BareRecordXml(Element, tag="server"):
 
 
 _QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
+COMMAND_LINE = f"{{{_QEMU}}}commandline"
+PUBLISHED = "published"
+"""The id of the NIC that we write there, whose ports are published."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +177,7 @@ class DomainXml(Element, tag="domain"):
     rng: str | None = at("devices/rng/@model", default=None)
     rng_backend: str | None = at("devices/rng/backend/@model", default=None)
     rng_source: str | None = at("devices/rng/backend", default=None)
-    arguments: tuple[ArgumentXml, ...] = at(f"{{{_QEMU}}}commandline/{{{_QEMU}}}arg", default=())
+    arguments: tuple[ArgumentXml, ...] = at(f"{COMMAND_LINE}/{{{_QEMU}}}arg", default=())
 
     def disk(self, target: str) -> DiskXml | None:
         return next((disk for disk in self.disks if disk.target == target), None)

@@ -8,12 +8,15 @@ layers: what was ours then and is not any more goes, and what differs from it so
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from lxml import etree
 
 from millpond.model.sizes import KiB, format_size
 from millpond.xml.domain import (
+    COMMAND_LINE,
     NAMESPACE,
+    PUBLISHED,
     BackingStoreXml,
     DiskXml,
     DomainXml,
@@ -77,6 +80,7 @@ def keep(present: str, ours: DomainXml, before: DomainXml) -> Kept:
     _put_defaults(root, there, ours)
     _put_metadata(root, ours)
     _put_controllers(devices, ours)
+    _put_arguments(root, ours)
     etree.indent(root)
     return Kept(xml=etree.tostring(root, encoding="unicode"), lost=lost)
 
@@ -333,6 +337,19 @@ def _contains(present: etree._Element, wanted: etree._Element) -> bool:
         and (wanted.text or "").strip() in ("", (present.text or "").strip())
         and all(any(_contains(each, child) for each in present) for child in wanted)
     )
+
+
+def _put_arguments(root: etree._Element, ours: DomainXml) -> None:
+    """The NIC whose ports are published, in two pairs of words; all others stay."""
+    line = _child(root, COMMAND_LINE)
+    words = line.findall("{*}arg")
+    for flag, value in pairwise(words):
+        if f"={PUBLISHED}," in f"{value.get('value')},":
+            line.remove(flag)
+            line.remove(value)
+    line.extend([each.to_node() for each in ours.arguments])
+    if len(line) == 0:
+        root.remove(line)
 
 
 def _put_controllers(devices: etree._Element, ours: DomainXml) -> None:
