@@ -8,7 +8,10 @@ import libvirt
 import pycdlib
 import pytest
 
+from millpond.records.journal import StepMoment
 from tests.real.test_addresses import BOOTED, address_in, create, fetch, linux  # noqa: F401
+from tests.support.killer import kill_at
+from tests.support.verbs import steps_of
 
 MAC = "52:54:00:00:00:50"
 FIXED = f"net1,mac={MAC},ip=192.168.150.5"
@@ -22,8 +25,8 @@ def guest(networked, micro_guest):
     return networked
 
 
-def create_words(name, *networks):
-    words = ("server", "create", name, "--image", "guest", "--memory", "16M", "--no-start")
+def create_words(name, *networks, start="--no-start"):
+    words = ("server", "create", name, "--image", "guest", "--memory", "16M", start)
     return (*words, *(word for each in networks for word in ("--network", each)))
 
 
@@ -135,6 +138,30 @@ def test_nics_come_and_go_while_the_server_is_off(guest):
     assert reserved(guest) == [False, False]
     assert interfaces(guest, "web") == 0
     assert guest.server("web").networks == ()
+
+
+@pytest.mark.parametrize(
+    ("state", "verb", "step", "moment"),
+    [
+        (state, verb, step, moment)
+        # The smallest guest lets no NIC go while it runs.
+        for verb, states in {"nic add": ("running", "stopped"), "nic remove": ("stopped",)}.items()
+        for state in states
+        for step in steps_of(verb)
+        for moment in StepMoment
+    ],
+)
+def test_killed_in_between_doctor_finishes_it(guest, state, verb, step, moment):
+    first = ("none",) if verb == "nic add" else (FIXED,)
+    start = "--start" if state == "running" else "--no-start"
+    made = guest.json(*create_words("web", *first, start=start))
+    kill_at(guest, verb, step, moment, verb, "web", FIXED if verb == "nic add" else MAC)
+    assert "interrupted" in guest.ok("server", "list")
+    guest.ok("doctor", "--mend")
+    count = 1 if verb == "nic add" else 0
+    assert len(guest.server("web").networks) == interfaces(guest, "web") == count
+    assert reserved(guest) == [bool(count)] * 2
+    assert guest.json("server", "show", made["id"])["state"] == state
 
 
 @pytest.mark.timeout(900)

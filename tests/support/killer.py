@@ -4,6 +4,7 @@ killer CONFIG VERB STEP MOMENT create NAME IMAGE [SWAP BYTES]
 killer CONFIG VERB STEP MOMENT delete|start|reboot NAME
 killer CONFIG VERB STEP MOMENT grow|add|remove NAME BYTES|DISK
 killer CONFIG VERB STEP MOMENT grow NAME BYTES without-files
+killer CONFIG VERB STEP MOMENT nic add|nic remove NAME NETWORK|MAC
 killer CONFIG VERB STEP MOMENT snapshot NAME IMAGE
 killer CONFIG VERB STEP MOMENT prune
 """
@@ -16,10 +17,11 @@ from pathlib import Path
 
 from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake
+from millpond.model.network_option import parse_network
 from millpond.model.server import Flavor
 from millpond.model.sizes import MiB
 from millpond.records.journal import StepMoment, Watch
-from millpond.servers import across_hosts, data_disks, delete, power, snapshot
+from millpond.servers import across_hosts, data_disks, delete, nics, power, snapshot
 from millpond.servers.create import ServerRequest
 from millpond.servers.grow import grow as grow_disk
 from tests.support import forked
@@ -83,6 +85,8 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "grow": grow,
     "add": of_server(lambda host, server, size: data_disks.add(host, server, int(size))),
     "remove": of_server(data_disks.remove),
+    "nic add": of_server(lambda host, server, nic: nics.add(host, server, parse_network(nic))),
+    "nic remove": of_server(nics.remove),
     "snapshot": take_snapshot,
     "prune": prune,
 }
