@@ -68,6 +68,7 @@ def ssh(
         *("-o", f"HostKeyAlias={found.id}"),
         *("-o", f"UserKnownHostsFile={known_hosts}"),
         *("-o", "StrictHostKeyChecking=accept-new"),
+        *("-o", "HashKnownHosts=no"),  # so that people find a server's line
         *(("-J", jump) if jump else ()),
         *(("-l", who) if who else ()),
         *(("-i", str(identity)) if identity else ()),
