@@ -117,7 +117,7 @@ WALK = {
     "server create of a ploop disk": create_a_ploop_disk,
     "server stop": done("server", "stop", "web", "--force"),
     "server start": done("server", "start", "web"),
-    "server reboot": done("server", "reboot", "web", "--timeout", "0"),
+    "server reboot": done("server", "reboot", "web", "--hard"),
     "server console": open_console,
     "server console --log": done("server", "console", "web", "--log"),
     "server disk add": done("server", "disk", "add", "web", "--size", "4M"),
