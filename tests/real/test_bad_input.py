@@ -4,6 +4,7 @@ import itertools
 import os
 import subprocess
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -235,7 +236,7 @@ def test_no_space_for_the_image(millpond, make_filesystem, workdir, libvirtd):
 def test_libvirtd_that_does_not_run(millpond, one_server, libvirtd):
     libvirtd.stop()
     try:
-        for words in (create(), ("server", "list"), ("server", "delete", "first")):
+        for words in (create(), ("pool", "list"), ("server", "delete", "first")):
             code, message = millpond.fails(*words)
             assert code == 6
             assert "cannot reach libvirt" in message
@@ -243,6 +244,20 @@ def test_libvirtd_that_does_not_run(millpond, one_server, libvirtd):
     finally:
         libvirtd.start()
     assert [each["name"] for each in millpond.json("server", "list")] == ["first"]
+
+
+def test_servers_are_listed_without_libvirtd(millpond, one_server):
+    dead = replace(millpond, uri="qemu:///system?socket=/nowhere/libvirt-sock")
+    dead.configure()
+    done = dead.run("server", "list")
+    assert done.returncode == 0
+    assert "unknown: host local does not answer" in done.stdout
+    assert "cannot reach libvirt at" in done.stderr
+    assert dead.fails("server", "stop", "--all")[0] == 6
+    host = dead.run("host", "list")
+    assert ("does not answer" in host.stdout, "/nowhere" in host.stdout) == (True, False)
+    (listed,) = dead.json("host", "list")
+    assert "/nowhere" in listed["problem"]
 
 
 def test_libvirtd_restarted_in_between(millpond, one_server, libvirtd):

@@ -393,3 +393,24 @@ def test_fetched_ahead_of_need_is_what_a_server_uses(millpond, image):
     (other,) = millpond.json("cache", "fetch", "guest", "--format", "qcow2")
     assert other["format"] == "qcow2"
     assert millpond.ok("cache", "list").count("guest") == 2
+
+
+def test_prune_and_verify_speak_of_images(millpond, micro_guest):
+    millpond.ok("image", "add", micro_guest.path, "--name", "guest")
+    millpond.ok("cache", "fetch", "guest")
+    assert millpond.ok("cache", "pin", "guest") == "pinned the template of guest (raw)\n"
+    (pinned,) = millpond.json("cache", "pin", "guest")
+    assert (pinned["image_name"], bool(pinned["pinned_by"])) == ("guest", True)
+    assert millpond.ok("cache", "unpin", "guest") == "unpinned the template of guest (raw)\n"
+    heading, verified = millpond.ok("cache", "verify", "guest").splitlines()
+    assert (heading.split()[0], verified.split()[0]) == ("Image", "guest")
+    told = millpond.ok("cache", "prune", "--all-unused", "--dry-run").splitlines()
+    assert told[0].startswith("would remove the template of guest (raw, ")
+    assert told[1].startswith("would free ")
+    done = millpond.ok("cache", "prune", "--all-unused").splitlines()
+    assert done == [
+        each.replace("would remove", "removed").replace("would free", "freed") for each in told
+    ]
+    assert millpond.ok("cache", "prune") == "freed 0 B\n"
+    (removed,) = millpond.json("image", "remove", "guest")
+    assert removed["name"] == "guest"

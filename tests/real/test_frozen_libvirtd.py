@@ -66,7 +66,7 @@ def test_a_command_that_meets_it_ends_with_an_error(millpond: Millpond, libvirtd
     millpond.ok("server", "create", "web", "--image", "guest", "--memory", "32M", "--no-start")
     with frozen(libvirtd):
         began = time.monotonic()
-        code, message = millpond.fails("server", "list")
+        code, message = millpond.fails("pool", "list")
         assert time.monotonic() - began < SECONDS
     assert code == 6
     assert f"cannot reach libvirt at {libvirtd.uri}: it did not answer within 3 s" in message

@@ -132,20 +132,42 @@ def _fetch(host: Host, wanted: Sequence[precache.Wanted], progress: Progress) ->
 
 
 @app.command()
-def pin(ctx: typer.Context, names: Names, host: HostNames = None) -> None:
+def pin(ctx: typer.Context, names: Names, host: HostNames = None, json: Json = False) -> None:
     """Keep templates, whether they are used or not."""
-    hosts = Deployment.load(ctx.obj.config_files).select(host)
+    deployment = Deployment.load(ctx.obj.config_files)
     by = os.environ.get("SUDO_USER") or getpass.getuser()
-    for each, template in _find_templates(hosts, names):
+    found = _find_templates(deployment.select(host), names)
+    for each, template in found:
         each.cache_manager.pin(template.volume, by)
+    _show_pins(deployment, found, by, json)
 
 
 @app.command()
-def unpin(ctx: typer.Context, names: Names, host: HostNames = None) -> None:
+def unpin(ctx: typer.Context, names: Names, host: HostNames = None, json: Json = False) -> None:
     """Let templates go again when nothing uses them."""
-    hosts = Deployment.load(ctx.obj.config_files).select(host)
-    for each, template in _find_templates(hosts, names):
+    deployment = Deployment.load(ctx.obj.config_files)
+    found = _find_templates(deployment.select(host), names)
+    for each, template in found:
         each.cache_manager.unpin(template.volume)
+    _show_pins(deployment, found, None, json)
+
+
+def _show_pins(
+    deployment: Deployment, found: Sequence[tuple[Host, Template]], by: str | None, json: bool
+) -> None:
+    images = deployment.image_names()
+    if json:
+        plain = [
+            {"host": host.name, "image_name": images.get(each.image), "pinned_by": by}
+            | {"template": each}
+            for host, each in found
+        ]
+        print(as_json(plain))
+        return
+    for host, each in found:
+        what = f"{_image_name(each, images)} ({each.format})"
+        on = _on(deployment, host.name)
+        print(printable(f"{on}{'pinned' if by else 'unpinned'} the template of {what}"))
 
 
 @app.command()
@@ -167,12 +189,28 @@ def prune(
         for host in deployment.select(host)
         for each in _prune(host, dry_run=dry_run, all_unused=all_unused)
     ]
+    images = deployment.image_names()
     if json:
-        images = deployment.image_names()
         print(as_json([_plain(each, images, where) for where, each in gone]))
         return
     for where, each in gone:
-        print(printable(f"{_on(deployment, where)}{each.cached.template.volume}: {each.reason}"))
+        verb = "would remove" if dry_run else "removed"
+        print(printable(f"{_on(deployment, where)}{verb} {_describe(each, images)}"))
+    freed = format_size(sum(each.cached.space for _, each in gone))
+    print(f"{'would free' if dry_run else 'freed'} {freed}")
+
+
+def _describe(verdict: TemplateVerdict, images: Mapping[str, str]) -> str:
+    template, space = verdict.cached.template, format_size(verdict.cached.space)
+    of = f"of {_image_name(template, images)} ({template.format}, {space})"
+    return f"the template {of}: {verdict.reason}"
+
+
+def _image_name(template: Template, images: Mapping[str, str]) -> str:
+    """A blank one is of no image, and its name tells of what it is."""
+    if not template.image:
+        return template.volume
+    return images.get(template.image, f"image {template.image}, which is gone")
 
 
 def _prune(host: Host, *, dry_run: bool, all_unused: bool) -> Sequence[TemplateVerdict]:
@@ -200,7 +238,8 @@ def verify(
     """Read templates again and compare their digests. A wrong one is set aside and fetched
     again, unless disks stand on it."""
     if bool(names) == all_:
-        raise BadOption("NAME", "name templates or images, or say --all", "not both")
+        reason = "--all needs no names" if names else "nothing is named"
+        raise BadOption("NAME", reason, "name templates or images, or say --all")
     deployment = Deployment.load(ctx.obj.config_files)
     hosts = deployment.select(host)
     every = ((host, each) for host in hosts for each in list_templates(host))
@@ -216,14 +255,26 @@ def verify(
 def _show_scrubbed(
     deployment: Deployment, found: Sequence[tuple[str, Scrubbed]], json: bool
 ) -> None:
+    images = deployment.image_names()
     if json:
-        print(as_json([{"host": where, **asdict(each)} for where, each in found]))
-        return
-    table(
-        ("Template", "Found", ""),
-        [
-            (f"{_on(deployment, where)}{each.template.volume}", each.outcome, each.detail)
+        plain = [
+            {"host": where, "image_name": images.get(each.template.image), **asdict(each)}
             for where, each in found
+        ]
+        print(as_json(plain))
+        return
+    where = ["Host"] if deployment.has_several else []
+    table(
+        (*where, "Image", "Found", "", "Template"),
+        [
+            (
+                *([name] if where else []),
+                images.get(each.template.image, each.template.image or "none"),
+                each.outcome,
+                each.detail,
+                each.template.volume,
+            )
+            for name, each in found
         ],
     )
 

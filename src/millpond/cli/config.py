@@ -11,12 +11,19 @@ from millpond.config import HostSettings, Settings
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
 
 @app.command()
-def check(ctx: typer.Context) -> None:
+def check(ctx: typer.Context, json: Json = False) -> None:
     """Check the configuration and say what it comes down to."""
     conf = config.read(ctx.obj.config_files)
     settings = config.own_settings(conf)
+    if json:
+        plain = {name: _summarize_host(name, host) for name, host in settings.hosts.items()}
+        notes = list(config.unread(conf))
+        print(as_json({"files": config.files_of(conf), "hosts": plain, "notes": notes}))
+        return
     files = ", ".join(str(path) for path in config.files_of(conf))
     print(f"configuration is valid: {files or 'no file, every option at its default'}")
     for line in _summarize(settings):
@@ -26,9 +33,7 @@ def check(ctx: typer.Context) -> None:
 
 
 @app.command()
-def show(
-    ctx: typer.Context, json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
-) -> None:
+def show(ctx: typer.Context, json: Json = False) -> None:
     """Show every option, its value and where it was set, valid or not."""
     options = config.list_options(config.read(ctx.obj.config_files))
     if json:

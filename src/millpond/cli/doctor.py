@@ -16,11 +16,8 @@ from millpond.hosts.host import Host
 from millpond.libvirt.virtualization import KVM
 from millpond.servers import recover
 
-app = typer.Typer(rich_markup_mode=None)
 
-
-@app.callback(invoke_without_command=True)
-def doctor(
+def command(
     ctx: typer.Context,
     repair: Annotated[bool, typer.Option("--mend", help="Put right what can be.")] = False,
     adopt: Annotated[

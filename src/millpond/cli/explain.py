@@ -70,6 +70,7 @@ def _show(explanation: Explanation, where: list[tuple[str, str]]) -> None:
             ("Template", f"{how}; {_there(explanation)}"),
             ("To read", f"{format_size(explanation.read)}, once for all disks"),
             ("To write", f"{format_size(explanation.written)} at the most, once for all disks"),
+            ("Each disk", _describe_disk(explanation)),
             *((each.content.capitalize(), _describe_copy(each)) for each in explanation.boot),
         ]
     )
@@ -81,6 +82,12 @@ def _how(explanation: Explanation) -> str:
     how = "as it is" if explanation.native else f"converted to {explanation.template_format}"
     because = f", downloaded, because {explanation.not_linked}" if explanation.not_linked else ""
     return how + because
+
+
+def _describe_disk(explanation: Explanation) -> str:
+    if explanation.disk_written:
+        return f"a copy: {format_size(explanation.disk_written)} to write at the most"
+    return "shares the template: only what its guest writes takes space"
 
 
 def _describe_copy(file: BootFile) -> str:

@@ -51,7 +51,7 @@ def show(
         [
             ("Host", found.name),
             ("Address", found.uri),
-            ("State", found.state),
+            ("State", f"{found.state}: {found.problem}" if found.problem else found.state),
             ("UUID", found.uuid or "unknown"),
             ("Servers", str(found.servers)),
             ("vCPUs", _vcpus(found)),

@@ -60,7 +60,7 @@ def save(
 
 
 @app.command()
-def remove(ctx: typer.Context, images: Names) -> None:
+def remove(ctx: typer.Context, images: Names, json: Json = False) -> None:
     """Remove images that no server and no other image needs, and their templates."""
     deployment = Deployment.load(ctx.obj.config_files)
     catalogue = Intake(deployment.images_directory)
@@ -74,6 +74,10 @@ def remove(ctx: typer.Context, images: Names) -> None:
     for image in sorted(found, key=lambda each: not each.format.can_be_a_disk):  # kernels last
         _remove_templates(deployment, image)
         catalogue.remove(image)
+        if not json:
+            print(f"removed {image.name} ({image.id[:8]})")
+    if json:
+        print(as_json([{"id": each.id, "name": each.name} for each in found]))
 
 
 def _remove_templates(deployment: Deployment, image: Image) -> None:

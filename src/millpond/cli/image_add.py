@@ -1,6 +1,7 @@
 """millpond image add: apart from its siblings, because it loads an HTTP client."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from millpond.model.image import Image
 from millpond.model.transfer import Digest
 from millpond.system.http import Resource
 
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _FLAGS = {"name": "--name", "disk_format": "--disk-format", "digest": "--digest"}
 
 
@@ -39,7 +41,7 @@ def add(
     ] = None,
     digest: Annotated[
         str,
-        typer.Option(metavar="sha256:HEX", help="What a URL must give; sha384, sha512 as well."),
+        typer.Option(metavar="sha256:HEX", help="Of the published bytes; or sha384, sha512."),
     ] = "",
     properties: Annotated[
         list[str] | None,
@@ -54,10 +56,11 @@ def add(
         expected = Digest.parse(digest) if digest else None
         if source.lower().startswith(("http://", "https://")):
             image = _fetch_url(deployment, source, (name, disk_format, expected), said)
-        elif expected:
-            raise BadOption("digest", "it is for URLs", "compare a file with sha256sum")
+        elif scheme := _SCHEME.match(source):
+            reason = f"{scheme[0]} is not fetched"
+            raise BadOption("FILE|URL", reason, "http:// and https:// are; download it first")
         else:
-            image = _add_file(deployment, Path(source), (name, disk_format), said)
+            image = _add_file(deployment, Path(source), (name, disk_format, expected), said)
     show_image(deployment, image, json)
 
 
@@ -75,13 +78,18 @@ def _naming_flags() -> Iterator[None]:
 def _add_file(
     deployment: Deployment,
     file: Path,
-    declared: tuple[str, ImageFormat | None],
+    declared: tuple[str, ImageFormat | None, Digest | None],
     properties: Mapping[str, str],
 ) -> Image:
-    name, format = declared
+    name, format, digest = declared
     with transfer(f"adding {name or file.name}", lambda: _length(file)) as progress:
         return Intake(deployment.images_directory).add(
-            file, name=name or None, format=format, properties=properties, progress=progress
+            file,
+            name=name or None,
+            format=format,
+            digest=digest,
+            properties=properties,
+            progress=progress,
         )
 
 

@@ -87,6 +87,8 @@ def main() -> None:
     """Every error of ours is one sentence and a hint; anything else is a bug and looks like it."""
     for each in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, _leave)
+    if sys.argv[1:2] == ["help"]:
+        sys.argv[1:] = [*sys.argv[2:], "--help"]
     _add_commands([*sys.argv[1:], *os.environ.get("COMP_WORDS", "").split()])
     try:
         app(prog_name="millpond")

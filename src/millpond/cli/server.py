@@ -248,7 +248,7 @@ def _change(
     found = chosen(deployment, names, every is not None)
     if every:
         states = across_hosts.states(deployment, found)
-        found = [each for each in found if (states[each.id] in ON) is every.value]
+        found = [each for each in found if _may_be(states[each.id], every)]
 
     def do(server: Server) -> Server:
         done = act(server)
@@ -265,6 +265,11 @@ def _change(
             alone=len(names or ()) == 1,
         )
     raise typer.Exit(status)
+
+
+def _may_be(state: str, every: _Every) -> bool:
+    """One whose host does not answer is not passed over in silence."""
+    return (state in ON) is every.value or state.startswith(across_hosts.UNKNOWN)
 
 
 def _tell(what: str) -> None:

@@ -43,9 +43,13 @@ def hosts(reader: Reader) -> Mapping[str, HostSettings]:
     if not names:
         return {LOCAL: _host(reader)}
     _check_names(reader, names, sections)
-    found = {name: _read_named(reader.of_host(f"{HOST_PREFIX}{name}"), name) for name in names}
+    found = {
+        name: _read_named(reader.of_host(f"{HOST_PREFIX}{name}"), name)
+        for name in names
+        if f"{HOST_PREFIX}{name}" in sections  # of the others enough was said
+    }
     _check_uris(reader, found)
-    return found
+    return found or {LOCAL: _host(reader)}
 
 
 def only_host(reader: Reader) -> Mapping[str, HostSettings]:

@@ -2,6 +2,7 @@
 while what is wrong with them is collected."""
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from importlib.metadata import entry_points
@@ -179,6 +180,7 @@ _ROLES = (
     "disk.data*",
     "kernel",
     "ramdisk",
+    "cdrom",
 )
 """The names that a server's disks can have; ``*`` stands for a number or a name."""
 
@@ -269,6 +271,20 @@ def handler_names() -> list[str]:
 
 T = TypeVar("T")
 
+_NUMBERS = {
+    re.compile(r"invalid literal for int\(\).*: (?P<value>'.*')"): "whole number",
+    re.compile(r"could not convert string to float: (?P<value>'.*')"): "number",
+}
+
+
+def _explain(complaint: str) -> tuple[str, str]:
+    """What oslo.config says of a value, and what to do about it."""
+    advice = "a comment needs a line of its own" if re.search(r"\s[#;]", complaint) else ""
+    for pattern, kind in _NUMBERS.items():
+        if found := pattern.fullmatch(complaint):
+            return f"{found['value']} is not a {kind}", advice
+    return complaint, advice
+
 
 class Reader:
     """Notes what is wrong with a value instead of stopping at it, so that all is said at once."""
@@ -328,7 +344,7 @@ class Reader:
         try:
             return self.conf[name] if home == DEFAULT else self.conf[home][name]
         except cfg.ConfigSourceValueError as error:
-            raise BadOption(name, str(error.__context__ or error)) from error
+            raise BadOption(name, *_explain(str(error.__context__ or error))) from error
         except (cfg.Error, RecursionError) as error:
             reason = "a $name in it does not exist or leads back to it"
             raise BadOption(name, reason) from error

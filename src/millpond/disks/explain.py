@@ -11,6 +11,9 @@ from millpond.model.names import ImageId, template_name
 from millpond.model.server import Content
 from millpond.templates.handler import LinkPreview
 
+_SHARES = (Backend.QCOW2, Backend.RBD)
+"""Disks of these are overlays or clones."""
+
 IsPrepared = Callable[[ImageId, DiskFormat, Backend], bool]
 """Whether what disks are made from, once for all of them, is there already."""
 
@@ -43,6 +46,9 @@ class Explanation:
     """Bytes that are read to make the template, at the most."""
     written: int
     """Bytes that are written for it, at the most; holes are not."""
+    disk_written: int = 0
+    """Bytes that are written for each disk made from it, at the most; 0: it is an overlay or a
+    clone."""
     location: str = ""
     """Where it is linked instead of being copied."""
     not_linked: str = ""
@@ -82,6 +88,7 @@ def explain(
         template_exists=prepared,
         read=read,
         written=written,
+        disk_written=0 if choice.backend in _SHARES else image.virtual_size,
         location=preview.location,
         not_linked=preview.not_linked,
         boot=tuple(_boot_files(boot, is_prepared)) if boot else (),

@@ -30,6 +30,7 @@ from millpond.errors.files import (
     FetchInterrupted as FetchInterrupted,
     FileNotReadable as FileNotReadable,
     NewerRecord as NewerRecord,
+    StateNotReadable as StateNotReadable,
     StateNotWritable as StateNotWritable,
     ToolFailed as ToolFailed,
     UnreadableRecord as UnreadableRecord,

@@ -1,9 +1,23 @@
 """Files and records of ours, tools that we start, and what is fetched."""
 
+import errno
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from millpond.errors.base import BadInput, NotFound, ServiceProblem, StateProblem, ToolProblem
+from millpond.errors.base import (
+    BadInput,
+    NotFound,
+    ServiceProblem,
+    StateProblem,
+    Tool,
+    ToolProblem,
+)
+
+NOT_ROOT = (
+    "run it as root (sudo), or with a state directory of your own and qemu:///session: the page "
+    f"'Without root' of the manual says how; '{Tool.DOCTOR}' shows the owner"
+)
 
 
 @dataclass(eq=False)
@@ -29,7 +43,20 @@ class StateNotWritable(StateProblem):
     path: Path
     reason: str
     message = "cannot write to the state directory at {self.path}: {self.reason}"
-    hint = "run as root, or as a member of its group; '{tool.DOCTOR}' shows its owner"
+    hint = "{self.advised}"
+
+    @property
+    def advised(self) -> str:  # type: ignore[override]
+        if self.reason == os.strerror(errno.EROFS):
+            return "mount that file system so that it can be written to"
+        return NOT_ROOT
+
+
+@dataclass(eq=False)
+class StateNotReadable(StateProblem):
+    path: Path
+    message = "the state directory {self.path} is not yours to read"
+    hint = NOT_ROOT
 
 
 class UnreadableRecord(StateProblem):

@@ -1,12 +1,13 @@
 """All hosts of the configuration, and what they share."""
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from millpond import config
 from millpond.config import Settings
-from millpond.errors import BadInput, HostNotConfigured, NoSuchHost
+from millpond.errors import BadInput, HostNotConfigured, NoSuchHost, StateNotReadable
 from millpond.hosts.capabilities import Schedulable
 from millpond.hosts.host import Host
 from millpond.hosts.shared import Shared
@@ -30,7 +31,10 @@ class Deployment(Shared):
 
     @classmethod
     def load(cls, config_files: Sequence[Path], watch: Watch = noop) -> "Deployment":
-        return cls(config.load(config_files), watch)
+        """Raises StateNotReadable where the state directory is another user's."""
+        settings = config.load(config_files)
+        _refuse_unreadable(settings.state_path)
+        return cls(settings, watch)
 
     @cached_property
     def hosts(self) -> Mapping[str, Host]:
@@ -115,3 +119,9 @@ class Deployment(Shared):
     @property
     def has_several(self) -> bool:
         return len(self.hosts) > 1
+
+
+def _refuse_unreadable(state: Path) -> None:
+    for path in (state, state / "servers", state / "images"):
+        if path.exists() and not os.access(path, os.R_OK | os.X_OK):
+            raise StateNotReadable(path)

@@ -18,6 +18,7 @@ from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId, check_name
+from millpond.model.transfer import Digest
 from millpond.records import codec
 from millpond.records.journal import undo_on_failure
 from millpond.system import files
@@ -37,6 +38,7 @@ class Intake(Catalogue):
         *,
         name: str | None = None,
         format: ImageFormat | None = None,
+        digest: Digest | None = None,
         properties: Mapping[str, str] | None = None,
         progress: Progress = noop,
     ) -> Image:
@@ -44,7 +46,7 @@ class Intake(Catalogue):
         not told, the file's name must say."""
         name, format = name or stated_name(path), format or stated_format(path)
         with self.adding(name, format, properties) as (part, publish):
-            return publish(receive_file(path, part, format, name, progress))
+            return publish(receive_file(path, part, format, name, progress, digest))
 
     def fetch(
         self,

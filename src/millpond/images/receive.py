@@ -20,6 +20,7 @@ from millpond.images.source import Stream
 from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.sizes import format_size
+from millpond.model.transfer import Digest
 from millpond.records.journal import undo_on_failure
 from millpond.system import files
 from millpond.system.files import CHUNK
@@ -78,16 +79,17 @@ def receive_file(
     declared: ImageFormat,
     name: str,
     progress: Progress = noop,
+    digest: Digest | None = None,
 ) -> Received:
     """The same from a file of this machine, whose bytes are not written again where the file
     system can share them. Then it is the copy that is read: who writes to the source meanwhile
     cannot change what was inspected."""
     with opening(source) as reader, _new_file(target) as descriptor:
         if _can_be_cloned(source, reader) and files.reflink(reader, descriptor):
-            receiver = _Receiver(descriptor, _keep_as_it_is, declared, name)
+            receiver = _Receiver(descriptor, _keep_as_it_is, declared, name, digest=digest)
             receiver.take(_chunks(descriptor, target), progress)
         else:
-            receiver = _Receiver(descriptor, _write_sparse, declared, name)
+            receiver = _Receiver(descriptor, _write_sparse, declared, name, digest=digest)
             receiver.take(_chunks(reader, source), progress)
         return receiver.finish()
 
@@ -113,12 +115,13 @@ class _Receiver:
         declared: ImageFormat,
         name: str,
         stream: Stream | None = None,
+        digest: Digest | None = None,
     ) -> None:
         self._descriptor = descriptor
         self._keep = keep
         self._declared = declared
         self._name = name
-        self._expected = stream.digest if stream else None
+        self._expected = stream.digest if stream else digest
         self._begin_proof = stream.begin_proof if stream else None
         self._begin()
 

@@ -34,6 +34,8 @@ class HostSummary:
     name: str
     uri: str
     state: str
+    problem: str = ""
+    """Why it does not answer."""
     uuid: str = ""
     servers: int
     vcpus: Amount | None = None
@@ -57,8 +59,13 @@ def _summary(
 ) -> HostSummary:
     servers = [each for each in everywhere if each.host == host.name]
     if answer.facts is None:
-        state = f"gone: {answer.gone}"
-        return HostSummary(name=host.name, uri=host.uri, state=state, servers=len(servers))
+        return HostSummary(
+            name=host.name,
+            uri=host.uri,
+            state="does not answer",
+            problem=answer.gone,
+            servers=len(servers),
+        )
     shared = known[host.name].shared_pools if host.name in known else {}
     found = inventory_of(host, answer.facts, shared)
     names = {each.uuid: name for name, each in known.items()}

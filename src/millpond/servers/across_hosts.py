@@ -20,6 +20,9 @@ from millpond.servers import delete as deletion
 from millpond.servers import steps
 from millpond.servers.create import ServerRequest, plan_server, scheduling_request
 
+UNKNOWN = "unknown"
+"""So begins the state of a server whose host cannot be asked."""
+
 _DOING = {
     "create": "creating",
     "delete": "deleting",
@@ -114,15 +117,13 @@ def states(deployment: Deployment, servers: Sequence[Server]) -> Mapping[str, st
 
 def _states_on(deployment: Deployment, name: str, servers: Sequence[Server]) -> Mapping[str, str]:
     if name not in deployment.hosts:
-        return {each.id: f"unknown: host {name} is not configured" for each in servers}
+        return {each.id: f"{UNKNOWN}: host {name} is not configured" for each in servers}
     host = deployment.hosts[name]
     try:
         return statuses(servers, host.records, host.domains)
     except HostProblem as error:
-        if not deployment.has_several:
-            raise
-        LOG.warning("%s", error)
-        return {each.id: f"unknown: host {name} does not answer" for each in servers}
+        LOG.warning("%s; %s", error, error.advice)
+        return {each.id: f"{UNKNOWN}: host {name} does not answer" for each in servers}
 
 
 def addresses(
