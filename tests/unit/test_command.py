@@ -84,6 +84,23 @@ def test_the_digest_of_a_file_is_compared(configured, tmp_path):
     assert run(*told, "image", "add", tmp_path / "x.raw", "--digest", said).returncode == 0
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "hw_disk_bus=floppy",
+        "hw_vif_model=token-ring",
+        "hw_firmware_type=efi",
+        "hw_machine_type=a b",
+        "os_command_line=a\tb",
+    ],
+)
+def test_a_property_without_sense_is_refused_when_the_image_is_added(configured, tmp_path, said):
+    (tmp_path / "x.raw").write_bytes(bytes(512))
+    done = run(*configured(""), "image", "add", tmp_path / "x.raw", "--property", said)
+    assert done.returncode == 2
+    assert f"image property {said.partition('=')[0]}: " in done.stderr
+
+
 VERBS = [
     "server list",
     "server show x",

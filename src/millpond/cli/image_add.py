@@ -18,6 +18,7 @@ from millpond.images.source import Stream
 from millpond.images.suffixes import format_elsewhere, name_elsewhere
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
+from millpond.model.image_properties import check_properties
 from millpond.model.transfer import Digest
 from millpond.system.http import Resource
 
@@ -52,6 +53,7 @@ def add(
     """Add an image from a file or from the web, once its content has been inspected."""
     deployment = Deployment.load(ctx.obj.config_files)
     said = dict(_property(each) for each in properties or ())
+    check_properties(said)
     with _naming_flags():
         expected = Digest.parse(digest) if digest else None
         if source.lower().startswith(("http://", "https://")):

@@ -9,6 +9,7 @@ from millpond.cli.hosts import HostName, HostNames, ask_hosts
 from millpond.cli.output import as_json, details, table
 from millpond.hosts.capabilities import volume_owners
 from millpond.hosts.deployment import Deployment
+from millpond.hosts.host import Host
 from millpond.libvirt.pools import PoolOverview, overview
 from millpond.model.sizes import format_size
 from millpond.model.volume import PoolUsage
@@ -23,7 +24,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def list_(ctx: typer.Context, host: HostNames = None, json: Json = False) -> None:
     """List the storage pools that Millpond uses, and how full they are."""
     deployment = Deployment.load(ctx.obj.config_files)
-    answers = ask_hosts(deployment, host, lambda host: overview(host.libvirtd, host.pool_plan))
+    answers = ask_hosts(deployment, host, _overview)
     pools = [(host.name, each) for host, found in answers for each in found]
     if json:
         print(as_json([{"host": where, **asdict(each)} for where, each in pools]))
@@ -64,6 +65,10 @@ def show(
             for each in volumes
         ],
     )
+
+
+def _overview(host: Host) -> list[PoolOverview]:
+    return overview(host.libvirtd, host.pool_plan, local=host.seems_local)
 
 
 def _row(pool: PoolOverview) -> tuple[str, ...]:

@@ -13,8 +13,7 @@ from millpond.model.volume import PoolUsage
 
 def space(pools: Pools, names: Iterable[str]) -> PoolUsage:
     """Together. Directory pools of one file system share its space."""
-    usages = {name: _usage(pools, name) for name in names}
-    found = {_place(pools, name): usage for name, usage in usages.items()}
+    found = {_place(pools, name): pools.ensure(name).usage() for name in names}
     return PoolUsage(
         capacity=sum(each.capacity for each in found.values()),
         allocation=sum(each.allocation for each in found.values()),
@@ -26,20 +25,6 @@ def sum_promised(pools: Pools, servers: Sequence[Server]) -> int:
     """What the disks of these servers may still come to occupy."""
     ours = {(disk.pool, disk.volume) for server in servers for disk in server.disks}
     return sum(_grow_strategy(pools, ours))
-
-
-def _usage(pools: Pools, name: str) -> PoolUsage:
-    """Of a local file system, as it is: libvirt answers as of its last refresh, and guests
-    fill their disks meanwhile."""
-    pool = pools.ensure(name)
-    if pools.plan.all()[name].type is not PoolType.DIR or not pool.local:
-        return pool.usage()
-    found = os.statvfs(pool.path)
-    return PoolUsage(
-        capacity=found.f_frsize * found.f_blocks,
-        allocation=found.f_frsize * (found.f_blocks - found.f_bfree),
-        available=found.f_frsize * found.f_bavail,
-    )
 
 
 def _grow_strategy(pools: Pools, ours: set[tuple[str, str]]) -> Iterator[int]:

@@ -28,7 +28,7 @@ from millpond.model.layer import CephAccess, RbdSource, Source, VolumeSource
 from millpond.model.sizes import format_size
 from millpond.model.volume import Clearing, ClearMethod, PoolUsage, Volume, VolumeSpec
 from millpond.records.journal import undo_on_failure
-from millpond.system import libvirtd, streams
+from millpond.system import files, libvirtd, streams
 from millpond.system.libvirtd import Libvirtd, create_validated, open_stream
 from millpond.system.locks import Locks
 from millpond.system.streams import PIECE, Piece
@@ -204,6 +204,8 @@ class LibvirtPool:
                 self._start_again(error)
 
     def usage(self) -> PoolUsage:
+        if self.capabilities is CAPABILITIES[PoolType.DIR] and self.local:
+            return files.usage(Path(self.path))  # libvirt counts what is kept for root, too
         with self._calling("asking how full it is") as pool:
             _state, capacity, allocation, available = pool.info()
         return PoolUsage(capacity=capacity, allocation=allocation, available=available)

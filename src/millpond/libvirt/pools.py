@@ -2,8 +2,10 @@
 
 import fnmatch
 import logging
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from millpond.errors import (
@@ -21,7 +23,7 @@ from millpond.model.formats import Backend
 from millpond.model.layer import CephAccess
 from millpond.model.volume import Clearing, PoolUsage
 from millpond.records.journal import undo_on_failure
-from millpond.system import libvirtd
+from millpond.system import files, libvirtd
 from millpond.system.libvirtd import Connection, Libvirtd
 from millpond.system.locks import Locks
 from millpond.xml.domain import MonitorXml
@@ -347,11 +349,19 @@ class PoolOverview:
     usage: PoolUsage | None
 
 
-def overview(host: Libvirtd, plan: PoolPlan) -> list[PoolOverview]:
+def overview(host: Libvirtd, plan: PoolPlan, *, local: bool = False) -> list[PoolOverview]:
+    """``local``: the directories are on this machine."""
     with host.calling("listing pools") as connection:
         wanted = [_look_at(connection, each, plan.keeps(each)) for each in plan.all().values()]
         remote = [_look_at(connection, each, plan.keeps(each)) for each in plan.remote().values()]
-    return [*wanted, *(each for each in remote if each.state != "missing")]
+    found = [*wanted, *(each for each in remote if each.state != "missing")]
+    return [_measured(each) for each in found] if local else found
+
+
+def _measured(pool: PoolOverview) -> PoolOverview:
+    if pool.type != PoolType.DIR or not pool.usage or not os.path.isdir(pool.path):
+        return pool
+    return replace(pool, usage=files.usage(Path(pool.path)))
 
 
 def _look_at(connection: Connection, wanted: PoolWanted, keeps: str) -> PoolOverview:

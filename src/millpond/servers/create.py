@@ -1,9 +1,8 @@
 """Create a server: claim, template, disks, domain, start; a failure leaves nothing behind."""
 
 import logging
-import re
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,6 +16,13 @@ from millpond.images.source import BootImages, find_boot_images
 from millpond.libvirt.domains import ON
 from millpond.model.callbacks import Progress, noop
 from millpond.model.image import Image
+from millpond.model.image_properties import (
+    command_line_of,
+    disk_bus_of,
+    firmware_of,
+    machine_of,
+    vif_model_of,
+)
 from millpond.model.names import ImageId, ServerId, check_name
 from millpond.model.server import (
     TARGET_PREFIXES,
@@ -45,9 +51,6 @@ LOG = logging.getLogger(__name__)
 
 _MOST_DISKS = 26
 """Letters for targets; no bus that we offer has more than libvirt numbers by letters."""
-_WORD = re.compile(r"[\w.+-]+")
-_LONGEST_COMMAND_LINE = 2047  # COMMAND_LINE_SIZE in Linux, less the NUL at its end
-_VIF_MODELS = ("virtio", "e1000", "e1000e", "rtl8139", "ne2k_pci", "pcnet", "vmxnet3")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +84,9 @@ def scheduling_request(request: ServerRequest, host: str = "") -> SchedulingRequ
 
 
 def plan_server(host: Host, request: ServerRequest) -> Server:
-    """The whole record of the new server. Raises what makes it impossible; changes nothing."""
+    """The whole record of the new server. Raises what makes it impossible; changes nothing, but
+    that the host's pools are made where they are missing."""
+    refuse_foreign_servers(host)
     name = check_name("a server", request.name)
     id = ServerId(str(uuid.uuid4()))
     image = request.image
@@ -163,15 +168,15 @@ def free_target(bus: str, taken: Collection[str]) -> str:
 
 def _hardware(host: Host, request: ServerRequest) -> Hardware:
     properties = request.image.properties
-    firmware = request.firmware or _one_of(properties, "hw_firmware_type", tuple(Firmware), "bios")
+    firmware = request.firmware or firmware_of(properties)
     virt_type = host.choose_virt_type()
-    machine = _word(properties, "hw_machine_type") or _machine_for(Firmware(firmware))
+    machine = machine_of(properties) or _machine_for(firmware)
     return Hardware(
         virt_type=virt_type,
-        firmware=Firmware(firmware),
+        firmware=firmware,
         machine=host.full_machine_name(virt_type, machine),
-        disk_bus=_one_of(properties, "hw_disk_bus", TARGET_PREFIXES, "virtio"),
-        vif_model=_one_of(properties, "hw_vif_model", _VIF_MODELS, "virtio"),
+        disk_bus=disk_bus_of(properties),
+        vif_model=vif_model_of(properties),
     )
 
 
@@ -179,45 +184,13 @@ def _direct_boot(found: BootImages, image: Image, root: Disk) -> DirectBoot:
     return DirectBoot(
         kernel=ImageRef.of(found.kernel),
         ramdisk=ImageRef.of(found.ramdisk) if found.ramdisk else None,
-        command_line=_command_line(image.properties, root),
+        command_line=command_line_of(image.properties) or f"root=/dev/{root.target} console=ttyS0",
     )
-
-
-def _command_line(properties: Mapping[str, str], root: Disk) -> str:
-    name = "os_command_line"
-    line = properties.get(name) or f"root=/dev/{root.target} console=ttyS0"
-    if not line.isprintable() or len(line.encode()) > _LONGEST_COMMAND_LINE:
-        reason = f"{line[:40]!r} cannot be the command line of a kernel"
-        advised = f"write one line of {_LONGEST_COMMAND_LINE} bytes at the most"
-        raise BadOption(f"image property {name}", reason, advised)
-    return line
-
-
-def _word(properties: Mapping[str, str], name: str) -> str:
-    value = properties.get(name, "")
-    if value and not _WORD.fullmatch(value):
-        reason = f"{value!r} is not a word"
-        raise BadOption(f"image property {name}", reason, "write it as libvirt does")
-    return value
 
 
 def _machine_for(firmware: Firmware) -> str:
     """Only q35 has what UEFI guests expect; else libvirt's own choice."""
     return "q35" if firmware is Firmware.UEFI else ""
-
-
-def _one_of(
-    properties: Mapping[str, str],
-    name: str,
-    allowed: Collection[str],
-    usual: str,
-) -> str:
-    value = properties.get(name, usual).strip().lower()
-    if value not in allowed:
-        raise BadOption(
-            f"image property {name}", f"{value!r} is not known", f"allowed: {', '.join(allowed)}"
-        )
-    return value
 
 
 def create(
@@ -303,5 +276,4 @@ def _taking_its_name(host: Host, server: Server, asked: Sequence[Network]) -> It
     with host.records.lock_name(server.name), nics.holding_fixed(host, asked):
         steps.refuse_taken_name(host, server)
         nics.refuse_taken(host, server, server.networks)
-        refuse_foreign_servers(host)
         yield

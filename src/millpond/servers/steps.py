@@ -60,8 +60,9 @@ def refuse_foreign_servers(host: Host) -> None:
             raise HostProblem(
                 f"host {host.name!r} has servers of another Millpond state directory "
                 f"(owner {domain.record.owner}, server {domain.name!r})",
-                f"use that state directory, or, if it is lost, '{Tool.ADOPT}' to take the servers "
-                "over",
+                "one libvirtd serves one state directory: use that one, or for trials a libvirtd "
+                "of its own, such as qemu:///session; only if that directory is lost for good, "
+                f"'{Tool.ADOPT}' takes its servers over",
             )
 
 

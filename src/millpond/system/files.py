@@ -14,6 +14,7 @@ from millpond.errors import FileNotReadable, NoSpace
 from millpond.model.callbacks import Progress, noop
 from millpond.model.sizes import format_size
 from millpond.model.template import Prepared
+from millpond.model.volume import PoolUsage
 
 CHUNK = 4 * 1024 * 1024
 _LONGEST_NAME = 255  # NAME_MAX of Linux's file systems, in bytes
@@ -223,6 +224,14 @@ def free_space(where: Path) -> int:
     """Bytes that we may still write there."""
     found = os.statvfs(where)
     return found.f_bavail * found.f_frsize
+
+
+def usage(where: Path) -> PoolUsage:
+    """Of the file system, as we may use it: less what it keeps for root, or for others."""
+    found = os.statvfs(where)
+    taken = found.f_frsize * (found.f_blocks - found.f_bfree)
+    free = found.f_frsize * found.f_bavail
+    return PoolUsage(capacity=taken + free, allocation=taken, available=free)
 
 
 def own_space(path: Path) -> int:
