@@ -15,7 +15,7 @@ from millpond.errors import BadOption
 from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake
 from millpond.images.source import Stream
-from millpond.images.suffixes import format_elsewhere, name_elsewhere
+from millpond.images.suffixes import format_elsewhere, name_elsewhere, stated_packing
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.image_properties import check_properties
@@ -111,11 +111,13 @@ def _fetch_url(
         length=lambda: resource.size,
         has_end=lambda: resource.has_end,
     )
+    format = format or format_elsewhere(resource.name)
     with transfer(f"fetching {name or resource.name}", lambda: resource.size) as progress:
         return Intake(deployment.images_directory).fetch(
             stream,
             name=name or name_elsewhere(resource.name),
-            format=format or format_elsewhere(resource.name),
+            format=format,
+            packing=stated_packing(resource.name, format),
             properties=properties,
             progress=progress,
         )

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from millpond.errors import BadOption, DamagedRecord, NameTaken
 from millpond.images.catalogue import LOCK, Catalogue, ImageRecord, lock_of
+from millpond.images.packing import Packing
 from millpond.images.receive import Received, receive, receive_file
 from millpond.images.source import Stream, find_boot_images
-from millpond.images.suffixes import stated_format, stated_name
+from millpond.images.suffixes import stated_format, stated_name, stated_packing
 from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
@@ -46,7 +47,10 @@ class Intake(Catalogue):
         not told, the file's name must say."""
         name, format = name or stated_name(path), format or stated_format(path)
         with self.adding(name, format, properties) as (part, publish):
-            return publish(receive_file(path, part, format, name, progress, digest))
+            packing = stated_packing(path.name, format)
+            return publish(
+                receive_file(path, part, format, name, progress, digest=digest, packing=packing)
+            )
 
     def fetch(
         self,
@@ -54,12 +58,13 @@ class Intake(Catalogue):
         *,
         name: str,
         format: ImageFormat,
+        packing: Packing | None = None,
         properties: Mapping[str, str] | None = None,
         progress: Progress = noop,
     ) -> Image:
         """Receive an image from elsewhere."""
         with self.adding(name, format, properties) as (part, publish):
-            return publish(receive(stream, part, format, name, progress))
+            return publish(receive(stream, part, format, name, progress, packing=packing))
 
     @contextmanager
     def adding(

@@ -5,10 +5,11 @@ import logging
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import tenacity
 
@@ -16,7 +17,8 @@ from millpond.errors import CannotResume, FetchInterrupted, FileNotReadable, Ima
 from millpond.images.formats import ploop_directory
 from millpond.images.formats.container import AGAIN
 from millpond.images.formats.inspection import Inspection
-from millpond.images.source import Stream
+from millpond.images.packing import Packing, Unpacking
+from millpond.images.source import Proof, Stream
 from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.sizes import format_size
@@ -48,19 +50,34 @@ class Received:
     """SHA-512, in hexadecimal."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Declared:
+    """What is said of an image before a byte of it is read."""
+
+    format: ImageFormat
+    name: str
+    digest: Digest | None = None
+    packing: Packing | None = None
+
+
 def receive(
     stream: Stream,
     target: Path,
     declared: ImageFormat,
     name: str,
     progress: Progress = noop,
+    *,
+    packing: Packing | None = None,
 ) -> Received:
     """A stream to a new file, which keeps zeros as holes. Broken off, it is gone on with, or
     begun again. No such file is left by a failure."""
-    most = files.free_space(target.parent) * 9 // 10
-    with _new_file(target) as descriptor:
-        receiver = _Receiver(descriptor, _write_sparse, declared, name, stream)
-        source = replace(stream, chunks=partial(receiver.limit, stream, most))
+    most = _most_bytes(target)
+    said = _Declared(format=declared, name=name, digest=stream.digest, packing=packing)
+    with (
+        _new_file(target) as descriptor,
+        closing(_Receiver(descriptor, _write_sparse, said, most, stream.begin_proof)) as receiver,
+    ):
+        source = replace(stream, chunks=partial(receiver.limit, stream))
         for attempt in tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(FetchInterrupted),
             wait=tenacity.wait_random_exponential(multiplier=0.5, max=30),
@@ -79,30 +96,40 @@ def receive_file(
     declared: ImageFormat,
     name: str,
     progress: Progress = noop,
+    *,
     digest: Digest | None = None,
+    packing: Packing | None = None,
 ) -> Received:
     """The same from a file of this machine, whose bytes are not written again where the file
     system can share them. Then it is the copy that is read: who writes to the source meanwhile
     cannot change what was inspected."""
+    most = _most_bytes(target)
+    said = _Declared(format=declared, name=name, digest=digest, packing=packing)
     with opening(source) as reader, _new_file(target) as descriptor:
-        if _can_be_cloned(source, reader) and files.reflink(reader, descriptor):
-            receiver = _Receiver(descriptor, _keep_as_it_is, declared, name, digest=digest)
-            receiver.take(_chunks(descriptor, target), progress)
-        else:
-            receiver = _Receiver(descriptor, _write_sparse, declared, name, digest=digest)
-            receiver.take(_chunks(reader, source), progress)
-        return receiver.finish()
+        can_be_cloned = not packing and _can_be_cloned(source, reader)
+        is_clone = can_be_cloned and files.reflink(reader, descriptor)
+        keep = _keep_as_it_is if is_clone else _write_sparse
+        chunks = _chunks(descriptor, target) if is_clone else _chunks(reader, source)
+        with closing(_Receiver(descriptor, keep, said, most)) as receiver:
+            receiver.take(chunks, progress)
+            return receiver.finish()
 
 
 def examine(path: Path, declared: ImageFormat, name: str, progress: Progress = noop) -> Received:
     """A file that we made ourselves, inspected as strictly as anybody else's."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    said = _Declared(format=declared, name=name)
     try:
-        receiver = _Receiver(descriptor, _keep_as_it_is, declared, name)
+        receiver = _Receiver(descriptor, _keep_as_it_is, said, _most_bytes(path))
         receiver.take(_chunks(descriptor, path), progress)
         return receiver.finish()
     finally:
         os.close(descriptor)
+
+
+def _most_bytes(target: Path) -> int:
+    """That something may have of which nobody states the length; zeros count, too."""
+    return files.free_space(target.parent) * 9 // 10
 
 
 class _Receiver:
@@ -112,58 +139,84 @@ class _Receiver:
         self,
         descriptor: int,
         keep: Keep,
-        declared: ImageFormat,
-        name: str,
-        stream: Stream | None = None,
-        digest: Digest | None = None,
+        declared: _Declared,
+        most: int,
+        begin_proof: Callable[[], Proof] | None = None,
     ) -> None:
         self._descriptor = descriptor
         self._keep = keep
         self._declared = declared
-        self._name = name
-        self._expected = stream.digest if stream else digest
-        self._begin_proof = stream.begin_proof if stream else None
+        self._most = most
+        self._begin_proof = begin_proof
         self._begin()
 
     def _begin(self) -> None:
-        self.size = 0
-        self._inspection = Inspection(self._declared, self._name)
-        wanted = {_ALGORITHM, self._expected.algorithm} if self._expected else {_ALGORITHM}
-        self._hashes = {name: hashlib.new(name) for name in wanted}
+        said = self._declared
+        self.received = 0  # as they come
+        self.size = 0  # of the image, unpacked
+        self._inspection = Inspection(said.format, said.name)
+        self._unpacking = Unpacking(said.packing, said.name)
+        self._hash = hashlib.new(_ALGORITHM)
+        self._published = self._begin_published()
         self._proof = self._begin_proof() if self._begin_proof else None
+
+    def _begin_published(self) -> Any:
+        """For the digest that was stated; None where it is the one that is taken anyway."""
+        said = self._declared
+        if said.digest is None or (said.digest.algorithm == _ALGORITHM and not said.packing):
+            return None
+        return hashlib.new(said.digest.algorithm)
 
     def take(self, chunks: Iterable[bytes], progress: Progress) -> None:
         for chunk in chunks:
-            self._inspection.eat(chunk)
-            for each in self._hashes.values():
-                each.update(chunk)
+            if self._published:
+                self._published.update(chunk)
             if self._proof:
                 self._proof.eat(chunk)
-            self._keep(self._descriptor, chunk, self.size)
-            self.size += len(chunk)
+            for piece in self._unpacking.feed(chunk):
+                self._take(piece)
+            self.received += len(chunk)
             progress(len(chunk))
 
-    def limit(self, stream: Stream, most: int, offset: int) -> Iterator[bytes]:
-        """What nobody states the length of must not fill the file system; zeros count, too. Of a
-        raw disk even a part looks whole."""
-        looks_whole = self._declared.content is DiskFormat.RAW and not self._expected
+    def _take(self, piece: bytes) -> None:
+        if self._declared.packing and self.size + len(piece) > self._most:
+            reason = f"it unpacks to more than {format_size(self._most)}"
+            advice = "free some space; if it is meant to be so large, unpack it and add that"
+            raise ImageRefused(self._declared.name, reason, advice)
+        self._inspection.eat(piece)
+        self._hash.update(piece)
+        self._keep(self._descriptor, piece, self.size)
+        self.size += len(piece)
+
+    def close(self) -> None:
+        self._unpacking.close()
+
+    def limit(self, stream: Stream, offset: int) -> Iterator[bytes]:
+        """What nobody states the length of must not fill the file system. Of a raw disk even a
+        part looks whole."""
+        said = self._declared
+        looks_whole = said.format.content is DiskFormat.RAW and not said.packing
         for chunk in stream.chunks(offset):
-            if looks_whole and not stream.has_end():
+            if looks_whole and not said.digest and not stream.has_end():
                 reason = "its server does not say where it ends, and a part of it would look whole"
-                raise ImageRefused(self._name, reason, "state its digest: --digest sha256:HEX")
+                raise ImageRefused(said.name, reason, "state its digest: --digest sha256:HEX")
             offset += len(chunk)
-            if offset > most and stream.length() is None:
-                reason = f"more than {format_size(most)} arrived, and its server states no length"
-                raise ImageRefused(self._name, reason, "save it to a file, and add that")
+            if offset > self._most and stream.length() is None:
+                arrived = f"more than {format_size(self._most)} arrived"
+                reason = f"{arrived}, and its server states no length"
+                raise ImageRefused(said.name, reason, "save it to a file, and add that")
             yield chunk
 
     def start_over(self, progress: Progress) -> None:
-        progress(-self.size)
+        progress(-self.received)
         os.ftruncate(self._descriptor, 0)
+        self._unpacking.close()
         self._begin()
 
     def finish(self) -> Received:
         self._compare()
+        for piece in self._unpacking.finish():
+            self._take(piece)
         if self._proof:
             self._proof.finish()
         finding = self._inspection.finish(self.size)
@@ -175,19 +228,20 @@ class _Receiver:
         return Received(
             size=self.size,
             virtual_size=finding.virtual_size,
-            digest=self._hashes[_ALGORITHM].hexdigest(),
+            digest=self._hash.hexdigest(),
         )
 
     def _compare(self) -> None:
-        expected = self._expected
-        if expected and self._hashes[expected.algorithm].hexdigest() != expected.value:
-            reason = f"its {expected.algorithm} is not the one that was stated"
-            raise ImageRefused(self._name, reason, AGAIN)
+        """Of the bytes as they were published: packed, if they were."""
+        said = self._declared
+        if said.digest and (self._published or self._hash).hexdigest() != said.digest.value:
+            reason = f"its {said.digest.algorithm} is not the one that was stated"
+            raise ImageRefused(said.name, reason, AGAIN)
 
 
 def _go_on(receiver: _Receiver, stream: Stream, progress: Progress) -> None:
     try:
-        receiver.take(stream.chunks(receiver.size), progress)
+        receiver.take(stream.chunks(receiver.received), progress)
     except CannotResume as error:
         LOG.debug("starting over: %s", error)
         receiver.start_over(progress)

@@ -7,6 +7,7 @@ from pathlib import Path, PurePath
 from millpond.errors import BadOption
 from millpond.images.formats.inspection import HEAD
 from millpond.images.formats.recognition import recognise
+from millpond.images.packing import Packing
 from millpond.images.receive import STANDARD_INPUT, opening
 from millpond.model.formats import ImageFormat
 
@@ -42,23 +43,36 @@ def stated_name(path: Path) -> str:
 
 def name_elsewhere(name: str) -> str:
     """Of a file that is not on this machine."""
-    path = PurePath(name)
-    return path.stem if path.suffix.lower() in (*_FORMATS, _SAYS_NOTHING) else name
+    path = PurePath(split_packing(name)[0])
+    return path.stem if path.suffix.lower() in (*_FORMATS, _SAYS_NOTHING) else path.name
 
 
 def stated_format(path: Path) -> ImageFormat:
     if os.path.isdir(path):
         return ImageFormat.PLOOP  # no other image is a directory
-    if stated := _FORMATS.get(path.suffix.lower()):
+    name, packing = split_packing(path.name)
+    if stated := _FORMATS.get(PurePath(name).suffix.lower()):
         return stated
-    raise _refusal(str(path), _advice(path))
+    raise _refusal(str(path), _CHOICES if packing else _advice(path))
 
 
 def format_elsewhere(name: str) -> ImageFormat:
     """There nothing but the name can be looked at."""
-    if stated := _FORMATS.get(PurePath(name).suffix.lower()):
+    if stated := _FORMATS.get(PurePath(split_packing(name)[0]).suffix.lower()):
         return stated
     raise _refusal(name, _CHOICES)
+
+
+def split_packing(name: str) -> tuple[str, Packing | None]:
+    """The name of what is packed in a file, and how."""
+    path = PurePath(name)
+    suffix = path.suffix.lower()
+    return (path.stem, Packing(suffix)) if suffix in set(Packing) else (name, None)
+
+
+def stated_packing(name: str, format: ImageFormat) -> Packing | None:
+    """Kernels and ramdisks stay packed: who boots them unpacks them."""
+    return split_packing(name)[1] if format.can_be_a_disk else None
 
 
 def _refusal(name: str, advice: str) -> BadOption:

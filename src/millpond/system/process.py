@@ -2,6 +2,7 @@
 
 import logging
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -47,6 +48,9 @@ class Handed:
 Watch = Callable[[str], None]
 """Told each line that a program prints, when it prints it; a bar's ends in a carriage return."""
 
+_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
+_PIECE = 1024 * 1024
+
 
 def become(program: str, *words: str) -> NoReturn:
     """This process goes on as that program, with our terminal and without limits: for a person
@@ -81,7 +85,7 @@ def run(
                 text=True,
                 errors="replace",
                 timeout=limits.seconds,
-                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"},
+                env=_ENVIRONMENT,
                 check=False,
             )
     except FileNotFoundError as error:
@@ -113,6 +117,63 @@ def _tell(reading: int, watch: Watch) -> None:
     with open(reading, errors="replace", newline=None) as lines:  # a carriage return ends one, too
         for line in lines:
             watch(line.strip())
+
+
+class Filter:
+    """A program that is fed bytes, and what it makes of them, while it runs; confined as in
+    run()."""
+
+    def __init__(self, words: list[str], limits: Limits, handed: Handed) -> None:
+        self._words = words
+        self._process = subprocess.Popen(
+            [*_confiner(limits, handed), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=_ENVIRONMENT,
+        )
+        assert self._process.stdin
+        assert self._process.stdout
+        self._input, self._output = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._input, False)
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        rest = memoryview(chunk)
+        while rest:
+            readable, _, _ = select.select([self._output], [self._input], [])
+            if readable:
+                if not (piece := os.read(self._output, _PIECE)):
+                    raise self._failure()
+                yield piece
+            else:
+                rest = rest[self._write(rest) :]
+
+    def _write(self, content: memoryview) -> int:
+        try:
+            return os.write(self._input, content)
+        except BrokenPipeError as error:
+            raise self._failure() from error
+
+    def finish(self) -> Iterator[bytes]:
+        """What it makes of the end."""
+        assert self._process.stdin
+        self._process.stdin.close()
+        while piece := os.read(self._output, _PIECE):
+            yield piece
+        if self._process.wait():
+            raise self._failure()
+
+    def close(self) -> None:
+        """It ends, if it has not."""
+        with self._process:
+            self._process.kill()
+
+    def _failure(self) -> ToolFailed:
+        assert self._process.stderr
+        self._process.kill()  # zstd 1.5.4 may wait for ever for a thread of its own
+        said = self._process.stderr.read().decode(errors="replace")
+        code = self._process.wait()
+        return ToolFailed(self._words[0], _reason(code, said), code)
 
 
 def _limiter(limits: Limits) -> list[str]:

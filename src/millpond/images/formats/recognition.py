@@ -63,7 +63,10 @@ def objection_to(declared: ImageFormat, found: frozenset[str]) -> Objection:
         advised = "if it is a raw disk, add it with --disk-format raw"
         return Objection(f"it was declared as {declared}, but its content is not", advised)
     if found & {signature.name for signature in _PACKED}:
-        return Objection(f"its content is packed ({names})", "unpack it first, then add it")
+        return Objection(
+            f"its content is packed ({names})",
+            "unpack it first, or give its file the suffix .gz, .xz or .zst",
+        )
     if found & set(ImageFormat):
         advised = f"if that is what you expect, add it with --disk-format {names}"
     else:
