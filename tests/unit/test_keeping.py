@@ -9,7 +9,8 @@ from millpond.model.server import Firmware, Flavor, Hardware, Network, NetworkKi
 from millpond.model.sizes import GiB, MiB
 from millpond.servers.domain_xml import former_xml
 from millpond.xml.domain import COMMAND_LINE, DomainXml
-from millpond.xml.keeping import find_overlays, keep
+from millpond.xml.keeping import keep
+from millpond.xml.kept_devices import find_overlays
 from tests.unit.samples import SERVER_ID, disk, server
 from tests.unit.test_xml import OWNER, as_domain
 

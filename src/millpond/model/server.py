@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Self
 
 from millpond.errors import DiskNotFound
+from millpond.model.devices import Devices
 from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.image import Image
 from millpond.model.layer import VolumeSource
@@ -223,6 +224,9 @@ class Server:
     """What was last asked for. Not in a record from before, which says nothing of it."""
     autostart: bool = True
     """Whether it starts with its host, if it should run."""
+    devices: Devices = field(default_factory=Devices)
+    description: str = ""
+    """For people."""
     schema: int = field(default=SCHEMA)
 
     @property

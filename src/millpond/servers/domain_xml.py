@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from millpond.model.devices import CPU_MODES, Devices, Vnc
 from millpond.model.layer import Chain, FileSource
 from millpond.model.server import (
     CdromDrive,
@@ -19,12 +20,17 @@ from millpond.records import codec
 from millpond.xml.domain import (
     PUBLISHED,
     ArgumentXml,
+    ChannelXml,
     ControllerXml,
     DiskXml,
     DomainXml,
+    FirmwareFeatureXml,
+    GraphicsXml,
     InterfaceXml,
     RecordXml,
     SerialXml,
+    TpmXml,
+    VideoXml,
     layers_xml,
 )
 from millpond.xml.keeping import written_defaults
@@ -39,29 +45,36 @@ _BOOT_ORDER = {"disk": 1, CDROM: 2}
 
 _DEVICES = {"virtio": "virtio-net-pci"}
 """QEMU's names of NICs, where they are not libvirt's."""
+_AGENT = ChannelXml(target_type="virtio", name="org.qemu.guest_agent.0")
+_SECURE_BOOT = tuple(FirmwareFeatureXml(name=each) for each in ("enrolled-keys", "secure-boot"))
+"""With the keys by which loaders of distributions are signed: else nothing would be verified."""
 
 Chains = Mapping[str, Chain]
 """The layers of a server's disks by their role."""
 
 
 def domain_xml(server: Server, owner: str, console_log: Path | None, chains: Chains) -> DomainXml:
-    hardware = server.hardware
-    kvm = hardware.virt_type is VirtType.KVM
+    hardware, devices = server.hardware, server.devices
+    mode, model = _cpu(devices, hardware.virt_type)
+    uefi = hardware.firmware is Firmware.UEFI
     domain = DomainXml(
         type=hardware.virt_type,
         name=server.name,
         uuid=server.id,
+        description=server.description or None,
         memory_unit="b",
         memory=server.flavor.memory,
         vcpus=server.flavor.vcpus,
-        firmware="efi" if hardware.firmware is Firmware.UEFI else None,
+        firmware="efi" if uefi else None,
+        firmware_features=_SECURE_BOOT if devices.secure_boot else (),
         machine=hardware.machine or None,
         kernel=_path_of(Content.KERNEL, chains),
         initrd=_path_of(Content.RAMDISK, chains),
         command_line=server.boot.command_line if server.boot else None,
         acpi=True,
         apic=True,
-        cpu_mode="host-model" if kvm else None,
+        cpu_mode=mode,
+        cpu_model=model,
         clock="utc",
         on_poweroff="destroy",
         on_reboot="restart",
@@ -72,6 +85,10 @@ def domain_xml(server: Server, owner: str, console_log: Path | None, chains: Cha
         ),
         controllers=_controllers(_buses(server)),
         serials=(_serial(console_log),),
+        channels=(_AGENT,),
+        graphics=(_graphics(devices.vnc),) if devices.vnc else (),
+        videos=(VideoXml(model=devices.video),) if devices.video else (),
+        tpms=(_tpm(uefi=uefi),) if devices.tpm else (),
         rng="virtio",
         rng_backend="random",
         rng_source="/dev/urandom",
@@ -82,8 +99,26 @@ def domain_xml(server: Server, owner: str, console_log: Path | None, chains: Cha
             for word in _published(each, hardware.vif_model)
         ),
     )
-    noted = replace(record_xml(server, owner), written=written_defaults(domain))
+    recorded = ("cpu_mode",) if devices.cpu else ()
+    noted = replace(record_xml(server, owner), written=written_defaults(domain, recorded))
     return replace(domain, record=noted)
+
+
+def _cpu(devices: Devices, virt_type: VirtType) -> tuple[str | None, str | None]:
+    """Mode and model."""
+    if devices.cpu:
+        return (devices.cpu, None) if devices.cpu in CPU_MODES else ("custom", devices.cpu)
+    return ("host-model" if virt_type is VirtType.KVM else None), None
+
+
+def _graphics(vnc: Vnc) -> GraphicsXml:
+    auto = "no" if vnc.port else "yes"
+    return GraphicsXml(port=vnc.port or None, autoport=auto, listen=vnc.address)
+
+
+def _tpm(*, uefi: bool) -> TpmXml:
+    """The newer interface, where the firmware knows it."""
+    return TpmXml(model="tpm-crb" if uefi else "tpm-tis", backend="emulator", version="2.0")
 
 
 def former_xml(server: Server, owner: str) -> DomainXml:

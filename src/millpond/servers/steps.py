@@ -27,7 +27,7 @@ from millpond.records import codec
 from millpond.records.records import without_operation
 from millpond.servers.domain_xml import domain_xml, former_xml, record_xml
 from millpond.xml.domain import DomainXml
-from millpond.xml.keeping import find_overlays
+from millpond.xml.kept_devices import find_overlays
 
 LOG = logging.getLogger(__name__)
 

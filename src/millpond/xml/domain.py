@@ -114,6 +114,39 @@ class SerialXml(Element, tag="serial"):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GraphicsXml(Element, tag="graphics"):
+    type: str = at("@type", default="vnc")
+    port: int | None = at("@port", default=None)
+    autoport: str | None = at("@autoport", default=None)
+    listen: str | None = at("@listen", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VideoXml(Element, tag="video"):
+    model: str | None = at("model/@type", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TpmXml(Element, tag="tpm"):
+    model: str | None = at("@model", default=None)
+    backend: str | None = at("backend/@type", default=None)
+    version: str | None = at("backend/@version", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelXml(Element, tag="channel"):
+    type: str = at("@type", default="unix")
+    target_type: str | None = at("target/@type", default=None)
+    name: str | None = at("target/@name", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirmwareFeatureXml(Element, tag="feature"):
+    enabled: str = at("@enabled", default="yes")
+    name: str = at("@name")
+
+
+@dataclass(frozen=True, kw_only=True)
 class RecordXml(Element, tag="server", namespace=NAMESPACE):
     """Our copy of the server's record in the domain's metadata."""
 
@@ -152,11 +185,13 @@ class DomainXml(Element, tag="domain"):
     """Only while it runs."""
     name: str = at("name")
     uuid: str = at("uuid")
+    description: str | None = at("description", default=None)
     record: RecordXml | None = at(f"metadata/{{{NAMESPACE}}}server", default=None)
     memory_unit: str | None = at("memory/@unit", default=None)
     memory: int = at("memory")
     vcpus: int = at("vcpu")
     firmware: str | None = at("os/@firmware", default=None)
+    firmware_features: tuple[FirmwareFeatureXml, ...] = at("os/firmware/feature", default=())
     machine: str | None = at("os/type/@machine", default=None)
     os_type: str = at("os/type", default="hvm")
     kernel: str | None = at("os/kernel", default=None)
@@ -165,6 +200,7 @@ class DomainXml(Element, tag="domain"):
     acpi: bool = at("features/acpi", default=False)
     apic: bool = at("features/apic", default=False)
     cpu_mode: str | None = at("cpu/@mode", default=None)
+    cpu_model: str | None = at("cpu/model", default=None)
     clock: str | None = at("clock/@offset", default=None)
     on_poweroff: str | None = at("on_poweroff", default=None)
     on_reboot: str | None = at("on_reboot", default=None)
@@ -173,6 +209,10 @@ class DomainXml(Element, tag="domain"):
     interfaces: tuple[InterfaceXml, ...] = at("devices/interface", default=())
     controllers: tuple[ControllerXml, ...] = at("devices/controller", default=())
     serials: tuple[SerialXml, ...] = at("devices/serial", default=())
+    channels: tuple[ChannelXml, ...] = at("devices/channel", default=())
+    graphics: tuple[GraphicsXml, ...] = at("devices/graphics", default=())
+    videos: tuple[VideoXml, ...] = at("devices/video", default=())
+    tpms: tuple[TpmXml, ...] = at("devices/tpm", default=())
     memballoon: str | None = at("devices/memballoon/@model", default=None)
     rng: str | None = at("devices/rng/@model", default=None)
     rng_backend: str | None = at("devices/rng/backend/@model", default=None)
