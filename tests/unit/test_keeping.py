@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 from lxml import etree
 
+from millpond.model.devices import Devices, Vnc
 from millpond.model.server import Firmware, Flavor, Hardware, Network, NetworkKind, PortForward
 from millpond.model.sizes import GiB, MiB
 from millpond.servers.domain_xml import former_xml
-from millpond.xml.domain import COMMAND_LINE, DomainXml
+from millpond.xml.domain import COMMAND_LINE, DiskXml, DomainXml
 from millpond.xml.keeping import keep
 from millpond.xml.kept_devices import find_overlays
 from tests.unit.samples import SERVER_ID, disk, server
@@ -191,6 +192,16 @@ def test_a_balloon_stays_unless_it_is_larger_than_the_memory(recorded):
     assert root.find("currentMemory") is None
 
 
+@pytest.mark.parametrize(("taken", "wanted"), [("2", None), ("1", "2")])
+def test_a_new_disk_has_its_place_in_the_order_of_booting_if_it_is_free(recorded, taken, wanted):
+    ours = as_domain(recorded)
+    drive = DiskXml(type="file", device="cdrom", target="sda", bus="sata", boot_order=2)
+    first = present(recorded, put("devices/disk/boot", order=taken))
+    made = keep(first, replace(ours, disks=(*ours.disks, drive)), former_xml(recorded, OWNER))
+    boot = etree.fromstring(made.xml).find("devices/disk[@device='cdrom']/boot")
+    assert (boot is not None and boot.get("order")) == (wanted or False)
+
+
 def test_a_disk_that_leaves_the_record_leaves_the_definition(recorded):
     larger = replace(recorded, disks=(*recorded.disks, DATA))
     root, made = kept(present(larger), recorded, larger)
@@ -225,6 +236,62 @@ def test_published_ports_follow_the_record_and_other_words_stay(recorded):
     assert root.find(COMMAND_LINE) is None
     root, _ = kept(present(recorded), one, recorded)
     assert words_of(root)[0] == "-netdev"
+
+
+RECORDED = Devices(vnc=Vnc(port=5901), cpu="Haswell", video="vga", tpm=True)
+
+
+def test_what_is_recorded_of_devices_is_written_and_taken_away_again(recorded):
+    asked = replace(recorded, devices=RECORDED, description="the shop")
+    root, made = kept(present(recorded), asked, recorded)
+    assert made.lost == ()
+    assert root.find("devices/graphics").get("port") == "5901"
+    assert root.findtext("cpu/model") == "Haswell"
+    assert root.find("devices/video/model").get("type") == "vga"
+    assert root.find("devices/tpm/backend").get("version") == "2.0"
+    assert root.findtext("description") == "the shop"
+    text = etree.tostring(root, encoding="unicode")
+    again, made = kept(text, asked)
+    assert (made.lost, len(list(again.iter()))) == ((), len(list(root.iter())))
+    plain, made = kept(text, recorded, asked)
+    assert made.lost == ()
+    for path in ("devices/graphics", "cpu", "devices/video", "devices/tpm", "description"):
+        assert plain.find(path) is None
+
+
+DEVICES_CHANGED = {
+    "the VNC display": put("devices/graphics", port="5999"),
+    "the video model": put("devices/video/model", type="qxl"),
+    "the TPM": drop("devices/tpm"),
+    "the CPU model": text("cpu/model", "Nehalem"),
+    "the description": text("description", "mine"),
+}
+
+
+@pytest.mark.parametrize("what", DEVICES_CHANGED)
+def test_what_contradicts_recorded_devices_is_named(recorded, what):
+    asked = replace(recorded, devices=RECORDED, description="the shop")
+    password = put("devices/graphics", passwd="s")
+    root, made = kept(present(asked, password, DEVICES_CHANGED[what]), asked)
+    assert made.lost == (what,)
+    assert root.find("devices/graphics").get("port") == "5901"
+    assert root.find("devices/graphics").get("passwd") == "s"
+    assert root.findtext("cpu/model") == "Haswell"
+
+
+def test_a_domain_from_before_gets_the_channel_of_the_agent(recorded):
+    root, made = kept(present(recorded, drop("devices/channel")), recorded)
+    assert made.lost == ()
+    assert root.find("devices/channel/target").get("name") == "org.qemu.guest_agent.0"
+
+
+def test_secure_boot_stays_on(recorded):
+    hardware = replace(recorded.hardware, firmware=Firmware.UEFI, machine="pc-q35-7.2")
+    secure = replace(recorded, hardware=hardware, devices=Devices(secure_boot=True))
+    off = put("os/firmware/feature[@name='secure-boot']", enabled="no")
+    root, made = kept(present(secure, off), secure)
+    assert made.lost == ("secure boot that is off",)
+    assert root.find("os/firmware/feature[@name='secure-boot']").get("enabled") == "yes"
 
 
 def test_an_overlay_of_somebody_elses_is_seen(recorded):

@@ -38,6 +38,7 @@ SUBCOMMANDS = {
     ("server", "create"): "millpond.cli.server_create",
     ("server", "disk"): "millpond.cli.server_disk",
     ("server", "nic"): "millpond.cli.server_nic",
+    ("server", "edit"): "millpond.cli.server_edit",
     ("server", "set"): "millpond.cli.server_set",
     ("server", "ssh"): "millpond.cli.server_ssh",
     ("server", "snapshot"): "millpond.cli.server_snapshot",

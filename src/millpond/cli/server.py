@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from millpond.cli import console as terminal
+from millpond.cli.devices import device_lines
 from millpond.cli.output import as_json, complain, details, table
 from millpond.cli.several import try_each
 from millpond.errors import BadInput, NoConsole
@@ -96,7 +97,7 @@ def start(
     all_: Annotated[bool, typer.Option("--all", help="Every server that is stopped.")] = False,
     json: Json = False,
 ) -> None:
-    """Start servers that are stopped; each domain is defined anew from its record."""
+    """Start servers that are stopped; what is recorded is written into their domains."""
     deployment = Deployment.load(ctx.obj.config_files)
 
     def act(server: Server) -> str:
@@ -138,7 +139,7 @@ def reboot(
     timeout: Timeout = PATIENCE,
     json: Json = False,
 ) -> None:
-    """Reboot servers: off and on again, with each domain defined anew from its record."""
+    """Reboot servers: off and on again, with what is recorded written into their domains."""
     deployment = Deployment.load(ctx.obj.config_files)
 
     def act(server: Server) -> str:
@@ -348,6 +349,7 @@ def _show_details(server: Server, state: str, known: Addresses) -> None:
             ("Image", f"{server.image.name} ({server.image.format}, {server.image.id})"),
             ("Size", f"{flavor.vcpus} vCPU, {format_size(flavor.memory)} memory"),
             ("Machine", ", ".join(filter(None, machine))),
+            *device_lines(server),
             *([("Kernel", _kernel_line(server.boot))] if server.boot else []),
             *((f"Disk {each.role}", _disk_line(each)) for each in server.disks),
             *_nic_lines(server, known),

@@ -8,11 +8,20 @@ from typing import Annotated
 import typer
 
 from millpond.cli import verdicts
+from millpond.cli.devices import (
+    CpuOption,
+    DescriptionOption,
+    TpmOption,
+    VideoOption,
+    VncOption,
+    new_devices,
+)
 from millpond.cli.output import as_json, transfer
 from millpond.cli.server import Json, app, show_server
 from millpond.config import Settings
 from millpond.errors import BadOption, FileNotReadable
 from millpond.hosts.deployment import Deployment
+from millpond.model.devices import check_description
 from millpond.model.formats import ImageFormat
 from millpond.model.network_option import HELP as NETWORK_HELP
 from millpond.model.network_option import PUBLISH_HELP, parse_network, publish_ports
@@ -61,6 +70,14 @@ def create(
     firmware: Annotated[
         Firmware | None, typer.Option(help="Default: the image's, or bios.")
     ] = None,
+    vnc: VncOption = "",
+    cpu: CpuOption = "",
+    video: VideoOption = "",
+    tpm: TpmOption = None,
+    secure_boot: Annotated[
+        bool, typer.Option("--secure-boot", help="UEFI that boots only what is signed.")
+    ] = False,
+    description: DescriptionOption = None,
     start: Annotated[bool, typer.Option("--start/--no-start", help="Start it.")] = True,
     host: Annotated[
         str,
@@ -91,6 +108,8 @@ def create(
         networks=publish_ports(networks, publish or []),
         firmware=firmware,
         guest=guest if config_drive else None,
+        devices=new_devices(secure_boot=secure_boot, vnc=vnc, cpu=cpu, video=video, tpm=tpm),
+        description=check_description(description or ""),
     )
     _check_iso(request, force)
     if dry_run:

@@ -4,10 +4,20 @@ from typing import Annotated
 
 import typer
 
+from millpond.cli.devices import (
+    CpuOption,
+    DescriptionOption,
+    TpmOption,
+    VideoOption,
+    VncOption,
+    asked_devices,
+)
 from millpond.cli.server import Json, app, chosen, label, show_all
 from millpond.cli.several import try_each
 from millpond.errors import BadInput
 from millpond.hosts.deployment import Deployment
+from millpond.libvirt.domains import ON
+from millpond.model.devices import check_description
 from millpond.model.server import Server
 from millpond.servers.settings import Changes, change
 
@@ -24,19 +34,28 @@ def set_(
             show_default=False,
         ),
     ] = None,
+    description: DescriptionOption = None,
+    vnc: VncOption = "",
+    cpu: CpuOption = "",
+    video: VideoOption = "",
+    tpm: TpmOption = None,
     json: Json = False,
 ) -> None:
-    """Change how servers are set up."""
-    changes = Changes(autostart=autostart)
+    """Change what is recorded of servers: 'none' and 'default' take back what was asked for."""
+    asked = asked_devices(vnc=vnc, cpu=cpu, video=video, tpm=tpm)
+    check_description(description or "")
+    changes = Changes(autostart=autostart, description=description, devices=asked)
     if changes == Changes():
         raise BadInput("nothing is to be changed", "add an option of 'millpond server set --help'")
     deployment = Deployment.load(ctx.obj.config_files)
     found = chosen(deployment, servers)
 
     def act(server: Server) -> Server:
-        changed = change(deployment.host_of(server), server, changes)
+        host = deployment.host_of(server)
+        changed = change(host, server, changes)
+        waits = changed.devices != server.devices and host.domains.state(server.id) in ON
         if not json:
-            print(f"changed {label(server)}")
+            print(f"changed {label(server)}{'; reboot it for that' if waits else ''}")
         return changed
 
     done, status = try_each(found, act)

@@ -220,6 +220,17 @@ def _find(host: Libvirtd, id: ServerId, doing: str, *, slow: bool = False) -> It
         yield libvirtd.find_domain(connection, id)
 
 
+def read_definition(host: Libvirtd, id: ServerId) -> str:
+    """With its secrets."""
+    with get_domain(host, id, "reading the definition of") as domain:
+        return str(domain.XMLDesc(libvirtd.XML_WHOLE))
+
+
+def write_definition(host: Libvirtd, name: str, text: str) -> None:
+    with host.calling(f"defining domain {name}") as connection:
+        connection.defineXMLFlags(text, libvirtd.DOMAIN_DEFINE_FLAGS)
+
+
 def compare(host: Libvirtd, xml: DomainXml) -> Kept | None:
     """What Domains.define() would make of the present definition, if there is one."""
     with _find(host, ServerId(xml.uuid), "reading the definition of") as domain:

@@ -66,7 +66,7 @@ def choose(host: Libvirtd, *, local: bool) -> VirtType:
 def full_machine_name(host: Libvirtd, virt_type: str, name: str) -> str:
     """With its version, of a machine type that libvirt knows by a shorter name, or chooses (an
     empty one). As it is where libvirt does not know it: the domain is refused, then."""
-    found = _find_machine(host, virt_type, name)
+    found = find_machine(host, virt_type, name)
     return (found and found.machine) or name
 
 
@@ -81,13 +81,13 @@ class Limits:
 
 
 def limits(host: Libvirtd, virt_type: str, machine: str) -> Limits:
-    found = _find_machine(host, virt_type, machine)
+    found = find_machine(host, virt_type, machine)
     with host.calling("asking for the host's memory") as connection:
         memory = int(connection.getInfo()[1]) * MiB
     return Limits(vcpus=found.vcpus if found else None, memory=memory)
 
 
-def _find_machine(host: Libvirtd, virt_type: str, name: str) -> DomainCapabilitiesXml | None:
+def find_machine(host: Libvirtd, virt_type: str, name: str) -> DomainCapabilitiesXml | None:
     try:
         with host.calling("asking for a machine type") as connection:
             found = connection.getDomainCapabilities(None, None, name or None, virt_type, 0)

@@ -10,6 +10,7 @@ LOOPBACK = "127.0.0.1"
 _FIRST_PORT = 5900  # QEMU counts displays from there
 _LAST_PORT = 65535
 _VNC = re.compile(r"(?:(?P<address>\[[^\]]+\]|[^:]+):)?(?P<port>\d+|auto)")
+_LONGEST_DESCRIPTION = 4096
 _WORD = re.compile(r"[\w.+-]+")
 
 
@@ -58,6 +59,14 @@ def parse_vnc(text: str) -> Vnc:
         reason = f"port {port} is out of range"
         raise BadOption("--vnc", reason, f"write one from {_FIRST_PORT} to {_LAST_PORT}, or auto")
     return Vnc(address=address, port=int(port))
+
+
+def check_description(text: str) -> str:
+    if not text.replace("\n", "").isprintable() or len(text) > _LONGEST_DESCRIPTION:
+        reason = f"{text[:20]!r}… cannot be a description"
+        advised = f"write text of {_LONGEST_DESCRIPTION} characters at the most"
+        raise BadOption("--description", reason, advised)
+    return text
 
 
 def parse_word(option: str, text: str) -> str:

@@ -4,7 +4,7 @@ import logging
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -15,6 +15,7 @@ from millpond.hosts.host import Host
 from millpond.images.source import BootImages, find_boot_images
 from millpond.libvirt.domains import ON
 from millpond.model.callbacks import Progress, noop
+from millpond.model.devices import Devices
 from millpond.model.image import Image
 from millpond.model.image_properties import (
     command_line_of,
@@ -44,6 +45,7 @@ from millpond.records.records import ServerJournal, without_operation
 from millpond.scheduling.query import SchedulingRequest
 from millpond.servers import nics, steps
 from millpond.servers.config_drive import GuestConfiguration
+from millpond.servers.devices import check_devices
 from millpond.servers.domain_xml import CDROM
 from millpond.servers.steps import refuse_foreign_servers
 
@@ -63,6 +65,8 @@ class ServerRequest:
     """None: as the image's properties say, else BIOS."""
     guest: GuestConfiguration | None = None
     """None: it has no config drive."""
+    devices: Devices = field(default_factory=Devices)
+    description: str = ""
     installs: bool = False
     """The image is a medium for the CD-ROM drive, and the root disk begins blank."""
 
@@ -92,6 +96,8 @@ def plan_server(host: Host, request: ServerRequest) -> Server:
     image = request.image
     hardware = _hardware(host, request)
     steps.check_size(host, request.flavor, hardware)
+    if request.devices != Devices():
+        check_devices(host, request.devices, hardware)
     networks = nics.plan_networks(host, request.networks)
     boot = find_boot_images(
         image.format, image.properties, lambda each: host.images.describe(ImageId(each))
@@ -109,6 +115,8 @@ def plan_server(host: Host, request: ServerRequest) -> Server:
         boot=_direct_boot(boot, image, disks[0]) if boot else None,
         cdrom=_drive(disks[-1], image) if request.installs else None,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
+        devices=request.devices,
+        description=request.description,
     )
 
 
@@ -168,7 +176,8 @@ def free_target(bus: str, taken: Collection[str]) -> str:
 
 def _hardware(host: Host, request: ServerRequest) -> Hardware:
     properties = request.image.properties
-    firmware = request.firmware or firmware_of(properties)
+    secure = Firmware.UEFI if request.devices.secure_boot else None
+    firmware = request.firmware or secure or firmware_of(properties)
     virt_type = host.choose_virt_type()
     machine = machine_of(properties) or _machine_for(firmware)
     return Hardware(

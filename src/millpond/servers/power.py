@@ -51,7 +51,7 @@ def stop(host: Host, server: Server, *, patience: float, tell: Tell = noop) -> N
 
 
 def reboot(host: Host, server: Server, *, patience: float, tell: Tell = noop) -> None:
-    """Off, as stop() does it, and on again, with the domain defined anew from the record."""
+    """Off, as stop() does it, and on again, with the domain as the record says."""
     with host.records.lock(server):
         current = steps.load_idle(host, server)
         steps.check_networks(host, current.networks)
@@ -62,7 +62,7 @@ def reboot(host: Host, server: Server, *, patience: float, tell: Tell = noop) ->
 
 
 def starting(host: Host) -> Verb[Server]:
-    """The domain is defined anew: by hand or by an older version it may have changed."""
+    """What the record speaks of is written into the domain: it may have changed by hand."""
     return Verb(
         "start",
         (

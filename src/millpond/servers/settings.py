@@ -1,11 +1,14 @@
-"""Change what is recorded of a server: its record first, and then its domain, which follows."""
+"""Change what is recorded of a server: its definition first, and then its record."""
 
 import logging
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from millpond.hosts.host import Host
 from millpond.model.server import Server
 from millpond.servers import steps
+from millpond.servers.devices import check_devices
 
 LOG = logging.getLogger(__name__)
 
@@ -15,20 +18,30 @@ class Changes:
     """None: it stays."""
 
     autostart: bool | None = None
+    description: str | None = None
+    devices: Mapping[str, Any] = field(default_factory=dict)
+    """By the names of their fields."""
 
 
 def change(host: Host, server: Server, changes: Changes) -> Server:
-    """Ended between the two, the domain follows at the next start; its autostart by doctor."""
+    """A running server gets other devices at its next start. Ended between the two writes, it
+    is defined as before at the next one."""
     with host.records.lock(server):
-        changed = _apply(changes, steps.load_idle(host, server))
+        current = steps.load_idle(host, server)
+        changed = _apply(changes, current)
+        if changed.devices != current.devices:
+            check_devices(host, changed.devices, changed.hardware, changed.id)
+        changed = steps.define(host, changed)
         host.records.put(changed)
-        steps.write_metadata(host, changed)
-        steps.sync_autostart(host, changed)
     LOG.info("changed server %s", server.name)
     return changed
 
 
 def _apply(changes: Changes, server: Server) -> Server:
-    if changes.autostart is None:
-        return server
-    return replace(server, autostart=changes.autostart)
+    kept = (changes.autostart is None, changes.description is None)
+    return replace(
+        server,
+        autostart=server.autostart if kept[0] else bool(changes.autostart),
+        description=server.description if kept[1] else changes.description or "",
+        devices=replace(server.devices, **changes.devices),
+    )

@@ -52,6 +52,17 @@ _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
 _PIECE = 1024 * 1024
 
 
+def attend(program: str, *words: str) -> None:
+    """Wait for a program that a person uses, on our terminal and without limits."""
+    LOG.debug("%s", " ".join((program, *words)))
+    try:
+        code = subprocess.run([program, *words], check=False).returncode
+    except OSError as error:
+        raise ToolFailed(program, error.strerror or str(error)) from error
+    if code:
+        raise ToolFailed(program, f"it ended with status {code}")
+
+
 def become(program: str, *words: str) -> NoReturn:
     """This process goes on as that program, with our terminal and without limits: for a person
     who talks to it."""

@@ -30,7 +30,25 @@ class ValueXml(Element, tag="value"):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CpuModelXml(Element, tag="model"):
+    name: str = at(".")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuModeXml(Element, tag="mode"):
+    name: str = at("@name")
+    supported: str = at("@supported")
+    models: tuple[CpuModelXml, ...] = at("model", default=())
+
+
+@dataclass(frozen=True, kw_only=True)
 class DomainCapabilitiesXml(Element, tag="domainCapabilities"):
     machine: str | None = at("machine", default=None)
     vcpus: int | None = at("vcpu/@max", default=None)
+    secure: tuple[ValueXml, ...] = at("os/loader/enum[@name='secure']/value", default=())
+    cpu_modes: tuple[CpuModeXml, ...] = at("cpu/mode", default=())
+    videos: tuple[ValueXml, ...] = at("devices/video/enum[@name='modelType']/value", default=())
+    tpm_backends: tuple[ValueXml, ...] = at(
+        "devices/tpm/enum[@name='backendModel']/value", default=()
+    )
     disk_buses: tuple[ValueXml, ...] = at("devices/disk/enum[@name='bus']/value", default=())

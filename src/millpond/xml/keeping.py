@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from lxml import etree
 
-from millpond.model.sizes import KiB, format_size
+from millpond.model.sizes import GiB, KiB, MiB, format_size
 from millpond.xml.domain import (
     COMMAND_LINE,
     NAMESPACE,
@@ -31,6 +31,9 @@ from millpond.xml.kept_devices import (
     put_serial,
 )
 from millpond.xml.tree import child, remove
+
+_UNITS = {"b": 1, "bytes": 1, "KiB": KiB, "k": KiB, "MiB": MiB, "M": MiB, "GiB": GiB, "G": GiB}
+"""Of memory. libvirt itself always writes KiB; others, which people may write, are taken for 0."""
 
 _DEFAULTS = (
     "acpi",
@@ -120,7 +123,8 @@ def _put_metadata(root: etree._Element, ours: DomainXml) -> None:
 def _put_memory(root: etree._Element, ours: DomainXml, before: DomainXml) -> Lost:
     """What a balloon leaves the guest stays, if it is less."""
     memory, current = child(root, "memory"), root.find("currentMemory")
-    present, wanted, was = int(memory.text or 0), _in_kib(ours), _in_kib(before)
+    present = int(memory.text or 0) * _UNITS.get(memory.get("unit") or "KiB", 0) // KiB
+    wanted, was = _in_kib(ours), _in_kib(before)
     if present == wanted:
         return
     if present != was:
@@ -250,6 +254,8 @@ def _put_cpu(root: etree._Element, ours: DomainXml, before: DomainXml) -> Lost:
         cpu.set("mode", mode)
     if model:
         child(cpu, "model").text = model
+    if not (cpu.attrib or len(cpu)):
+        root.remove(cpu)
 
 
 def _recorded_cpu(domain: DomainXml) -> tuple[str | None, str | None]:

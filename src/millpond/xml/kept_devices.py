@@ -64,7 +64,7 @@ def put_device(
     kind = any_.to_node().get("type")
     present = [each for each in devices.findall(any_.tag) if each.get("type") == kind]
     if not ours:
-        for each in present:
+        for each in present[:1]:
             devices.remove(each)
         return
     written = any_.to_node()
@@ -107,9 +107,15 @@ def put_disks(devices: etree._Element, ours: DomainXml, before: DomainXml) -> Lo
                 yield f"{_describe(found)} on {found.bus}"
             devices.remove(node)
     yield from (f"the removal of disk {each}" for each in sorted(missing))
-    ordered = devices.find("*/boot") is not None or devices.find("../os/boot") is not None
-    for disk in wanted.values():
-        devices.append((replace(disk, boot_order=None) if ordered else disk).to_node())
+    devices.extend([_with_free_order(devices, each).to_node() for each in wanted.values()])
+
+
+def _with_free_order(devices: etree._Element, disk: DiskXml) -> DiskXml:
+    """In the order of booting a place is taken once; or all of it is said for kinds of devices."""
+    taken = {each.get("order") for each in devices.findall("*/boot")}
+    if devices.find("../os/boot") is not None or str(disk.boot_order) in taken:
+        return replace(disk, boot_order=None)
+    return disk
 
 
 def _describe(disk: DiskXml) -> str:
