@@ -10,6 +10,7 @@ from millpond.model.operation import (
     GrowMethod,
     NativeSnapshotDetails,
     NicDetails,
+    RenameDetails,
 )
 from millpond.servers.recover import VERBS
 
@@ -20,6 +21,7 @@ DETAILS: dict[str, Details] = {
     "disk remove": DiskDetails(role="disk.data0"),
     "nic add": NicDetails(mac="52:54:00:00:00:50"),
     "nic remove": NicDetails(mac="52:54:00:00:00:50"),
+    "rename": RenameDetails(before="db"),
     "snapshot": NativeSnapshotDetails(),
 }
 

@@ -19,7 +19,7 @@ from millpond.model.server import Flavor, Network, NetworkKind, Server
 from millpond.model.sizes import MiB
 from millpond.records import codec, journal
 from millpond.records.records import ServerJournal, without_operation
-from millpond.servers import cdrom, data_disks, delete, nics, power, steps
+from millpond.servers import cdrom, data_disks, delete, nics, power, rename, steps
 from millpond.servers.create import ServerRequest
 from millpond.servers.create import create as create_server
 from millpond.servers.grow import grow as grow_disk
@@ -195,6 +195,11 @@ SCENARIOS = {
     "grow": Scenario(verb="grow", make=stopped, act=grow),
     "grow while it runs": Scenario(verb="grow", make=running, act=grow),
     "grow by copy": Scenario(verb="grow", make=stopped, act=grow, type=PoolType.LOGICAL),
+    "rename": Scenario(
+        verb="rename",
+        make=stopped,
+        act=lambda world, each: rename.rename(world.host, each, "db"),
+    ),
     "disk add": Scenario(
         verb="disk add",
         make=stopped,

@@ -19,6 +19,7 @@ from millpond.model.operation import (
     Operation,
     OtherDetails,
     OverlayDetails,
+    RenameDetails,
 )
 from millpond.records import codec
 from millpond.servers.recover import VERBS
@@ -273,6 +274,17 @@ WRITTEN = {
   }
  }""",
         NicDetails(mac="52:54:00:00:00:50"),
+    ),
+    "rename": (
+        """{
+  "verb": "rename",
+  "step": "domain",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "before": "db"
+  }
+ }""",
+        RenameDetails(before="db"),
     ),
     "snapshot of a running server": (
         """{

@@ -1,6 +1,7 @@
 """millpond image …"""
 
 from dataclasses import asdict
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from millpond.hosts.cache import remove_image
 from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake
 from millpond.images.source import booted_with
+from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.sizes import format_size
 
@@ -28,9 +30,22 @@ _ALGORITHMS = {"sha512": "SHA-512", "sha256": "SHA-256", "md5": "MD5"}
 
 
 @app.command("list")
-def list_(ctx: typer.Context, json: Json = False) -> None:
-    """List all images."""
-    images = Deployment.load(ctx.obj.config_files).images.all()
+def list_(
+    ctx: typer.Context,
+    format: Annotated[
+        list[ImageFormat] | None, typer.Option(help="Only of this format; repeatable.")
+    ] = None,
+    name: Annotated[
+        str, typer.Option(metavar="PATTERN", help="Only with such a name: 'debian*'.")
+    ] = "*",
+    json: Json = False,
+) -> None:
+    """List all images, or some of them."""
+    images = [
+        each
+        for each in Deployment.load(ctx.obj.config_files).images.all()
+        if fnmatchcase(each.name, name) and each.format in (format or ImageFormat)
+    ]
     if json:
         print(as_json(images))
         return
@@ -57,6 +72,20 @@ def save(
     with transfer(f"saving {found.name}", lambda: found.size) as progress:
         saved = intake.save(found, file, force=force, progress=progress)
     print(saved)
+
+
+@app.command()
+def rename(
+    ctx: typer.Context,
+    image: Annotated[str, typer.Argument(metavar="IMAGE", help="Name or whole id.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The new name.")],
+    json: Json = False,
+) -> None:
+    """Give an image another name; its servers and templates stay its own."""
+    catalogue = Intake(Deployment.load(ctx.obj.config_files).images_directory)
+    found = catalogue.get(image)
+    renamed = catalogue.rename(found, name)
+    print(as_json(renamed) if json else f"renamed {found.name} to {renamed.name}")
 
 
 @app.command()

@@ -18,7 +18,7 @@ from millpond.model.names import printable
 
 # Verb to module: nothing is loaded but what the verb needs.
 COMMANDS = {
-    "image": ("millpond.cli.image", "Add, list, show, save and remove images."),
+    "image": ("millpond.cli.image", "Add, list, show, rename, save and remove images."),
     "server": ("millpond.cli.server", "Create, list, start, stop and delete servers."),
     "cache": ("millpond.cli.cache", "List, fetch, pin, prune and verify templates."),
     "host": ("millpond.cli.host", "List and show hosts."),
@@ -39,6 +39,7 @@ SUBCOMMANDS = {
     ("server", "disk"): "millpond.cli.server_disk",
     ("server", "nic"): "millpond.cli.server_nic",
     ("server", "edit"): "millpond.cli.server_edit",
+    ("server", "rename"): "millpond.cli.server_rename",
     ("server", "set"): "millpond.cli.server_set",
     ("server", "ssh"): "millpond.cli.server_ssh",
     ("server", "snapshot"): "millpond.cli.server_snapshot",

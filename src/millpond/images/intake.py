@@ -6,6 +6,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -84,6 +85,21 @@ class Intake(Catalogue):
 
         with self.arriving() as (id, part):
             yield part, publish
+
+    def rename(self, image: Image, name: str) -> Image:
+        """Servers keep the name that it had when they were made."""
+        name = check_name("an image", name)
+        with self._writing(), self._locks.hold(LOCK):
+            current = self.describe(image.id)
+            if current.name == name:
+                return current
+            self._refuse_taken(name)
+            renamed = replace(current, name=name)
+            record = codec.encode(ImageRecord(image=renamed))
+            with files.explaining_lack_of_space(self._records):
+                files.write_atomically(self._record(image.id), record)
+        LOG.info("renamed image %s (%s) to %s", current.name, image.id, name)
+        return renamed
 
     def save(
         self, image: Image, target: Path, *, force: bool = False, progress: Progress = noop

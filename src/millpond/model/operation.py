@@ -59,6 +59,11 @@ class NicDetails(Details):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RenameDetails(Details):
+    before: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteDetails(Details):
     force: bool = False
     """What cannot be reached is left."""

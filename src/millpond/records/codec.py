@@ -26,6 +26,7 @@ from millpond.model.operation import (
     Operation,
     OtherDetails,
     OverlayDetails,
+    RenameDetails,
     SnapshotDetails,
 )
 from millpond.model.server import SCHEMA, Server
@@ -103,10 +104,8 @@ def _encode_details(details: Details | None) -> dict[str, str]:
     match details:
         case GrowDetails(role=role, size=size, method=method):
             return {"role": role, "size": str(size), "way": method.value}
-        case DiskDetails(role=role):
-            return {"role": role}
-        case NicDetails(mac=mac):
-            return {"mac": mac}
+        case DiskDetails() | NicDetails() | RenameDetails():
+            return dict(plain(details))
         case DeleteDetails(force=force, overlay=overlay):
             return {**_encode_overlay(overlay), **_flag("force", force)}
         case NotRunningDetails():
@@ -128,6 +127,8 @@ def _decode_details(verb: str, entries: Mapping[str, str]) -> Details | None:
             return DiskDetails(role=entries["role"])
         case "nic add" | "nic remove":
             return NicDetails(mac=entries["mac"])
+        case "rename":
+            return RenameDetails(before=entries["before"])
         case "delete":
             return DeleteDetails(force="force" in entries, overlay=_decode_overlay(entries))
         case "snapshot":

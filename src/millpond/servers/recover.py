@@ -22,6 +22,7 @@ from millpond.servers import (
     grow,
     nics,
     power,
+    rename,
     snapshot,
     steps,
 )
@@ -34,6 +35,7 @@ VERBS: Mapping[str, Callable[[Host, Any], Verb[Server]]] = {
     "start": lambda host, _: power.starting(host),
     "stop": lambda host, _: power.stopping(host),
     "reboot": lambda host, _: power.rebooting(host),
+    "rename": rename.renaming,
     "grow": grow.growing,
     "disk add": data_disks.adding,
     "disk remove": data_disks.removing,
