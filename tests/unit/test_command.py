@@ -3,8 +3,11 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from millpond.errors import StateNotWritable
 
 COMMAND = [sys.executable, "-c", "from millpond.cli.entry import main; main()"]
 
@@ -66,6 +69,17 @@ def test_a_missing_section_of_a_host_is_said_once(configured):
     first, hint = done.stderr.splitlines()
     assert "there is no section [host:oak]" in first
     assert hint.startswith("  hint:")
+
+
+def test_an_empty_name_is_nobody_s(configured):
+    done = run(*configured(""), "server", "show", "")
+    assert (done.returncode, "there is no server ''" in done.stderr) == (3, True)
+
+
+def test_a_file_system_that_is_read_only_is_not_a_matter_of_rights():
+    path = Path("/state")
+    assert "mount" in StateNotWritable(path, "Read-only file system").advice
+    assert "Without root" in StateNotWritable(path, "Permission denied").advice
 
 
 def test_an_address_that_is_not_fetched_says_which_are(configured):

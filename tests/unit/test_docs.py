@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from millpond.doctor.checks import CHECKS
 from millpond.servers.recover import VERBS
 from tests.support.verbs import steps_of
 
@@ -122,3 +123,23 @@ def test_the_documentation_builds_without_a_warning(tmp_path):
         )
         assert done.returncode == 0, done.stderr
     assert "millpond server create" in (tmp_path / "man" / "millpond.1").read_text()
+
+
+def test_the_errors_of_a_configuration_are_shown_as_they_are(tmp_path):
+    page = (DOCS / "configuration.md").read_text()
+    written = re.search(
+        r"With this file\n\n```ini\n(.*?)```.*?folded here\):\n\n```\n(.*?)```", page, re.S
+    )
+    path = tmp_path / "millpond.conf"
+    path.write_text(written[1])
+    words = ["millpond.cli.entry", "--config-file", path, "config", "check"]
+    code = "import sys; from millpond.cli.entry import main; sys.argv = sys.argv[1:]; main()"
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    said = done.stderr.replace(str(path), "/etc/millpond/millpond.conf")
+    assert said.split() == written[2].split()
+
+
+def test_doctor_looks_in_the_order_of_its_page():
+    page = (DOCS / "doctor.md").read_text().partition("## What is looked at")[2]
+    rows = re.findall(r"^\| ([a-z]+) \|", page.partition("\n## ")[0], re.M)
+    assert rows == ["check", "configuration", *(each.name for each in CHECKS)]

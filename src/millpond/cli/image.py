@@ -65,13 +65,14 @@ def save(
     image: Name,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file, or a directory.")],
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    json: Json = False,
 ) -> None:
     """Save a copy of an image, in the format that it was added in."""
     intake = Intake(Deployment.load(ctx.obj.config_files).images_directory)
     found = intake.get(image, shortened=True)
     with transfer(f"saving {found.name}", lambda: found.size) as progress:
         saved = intake.save(found, file, force=force, progress=progress)
-    print(saved)
+    print(as_json({"id": found.id, "name": found.name, "file": saved}) if json else saved)
 
 
 @app.command()
