@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.output import as_json, table
+from millpond.cli.output import as_json, complain, table
 from millpond.cli.server import Json, Name, Yes, app, show_server
 from millpond.errors import BadOption
 from millpond.hosts.deployment import Deployment
@@ -36,10 +36,15 @@ def list_disks(
 ) -> None:
     """List the disks of servers, with the serial by which a guest finds each."""
     deployment = Deployment.load(ctx.obj.config_files)
-    named = [deployment.server(each, shortened=True) for each in servers or ()]
+    listed, damaged = deployment.records.readable()
+    if servers:
+        listed = [deployment.server(each, shortened=True) for each in servers]
+    else:
+        for error in damaged:
+            complain(error)
     found = [
         (server, disk)
-        for server in (named if servers else deployment.records.readable()[0])
+        for server in listed
         for disk in server.disks
         if disk.content.is_seen_by_the_guest and not (detached and disk.is_attached)
     ]

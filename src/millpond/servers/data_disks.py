@@ -84,8 +84,10 @@ def attach(host: Host, server: Server, name: str) -> Disk:
     with host.records.lock(server):
         current = steps.load_idle(host, server)
         disk = current.get_disk(name)
-        if disk.is_attached or not disk.content.is_seen_by_the_guest:
+        if disk.is_attached:
             return disk
+        if disk.content is not Content.DATA:
+            raise Unsupported(f"'disk attach {disk.role}'", "it is no disk of the guest")
         target = free_target(server.hardware.disk_bus, _targets(host, current))
         details = DiskDetails(role=disk.role)
         larger = _with_target(details, target, current)
