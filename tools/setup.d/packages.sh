@@ -29,6 +29,7 @@ syslinux                syslinux              builds the Linux guest
 syslinux-common         -                     builds the Linux guest
 cpio                    cpio                  builds the Linux guest
 xz-utils                xz                    unpacks kernel modules for the Linux guest
+zstd                    zstd                  unpacks images that end in .zst
 '
 
 # Not Debian: say what is needed, and go on if the commands are there. Not everything is a command, so the list is also
