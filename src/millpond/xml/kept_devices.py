@@ -123,6 +123,8 @@ def _describe(disk: DiskXml) -> str:
 
 
 def _describe_other_source(found: DiskXml, disk: DiskXml, server: str) -> Lost:
+    if not _place(found.source):  # an empty drive is nobody's
+        return
     if _is_somebody_elses(found, server) and not _is_same_place(found.source, disk.source):
         yield _describe(found)
 
