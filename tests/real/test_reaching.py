@@ -79,6 +79,22 @@ def test_a_port_that_is_taken_is_refused_before_anything_is_made(guest):
         assert world(guest, connection) == before
 
 
+def test_a_server_whose_port_was_taken_meanwhile_is_not_started(guest):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+    guest.ok("server", "create", "web", *WORDS, "--publish", f"{port}:22")
+    guest.ok("server", "reboot", "web", "--hard")  # its own port is in nobody's way
+    guest.ok("server", "stop", "web", "--force")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        code, message = guest.fails("server", "start", "web")
+        sentence = f"port {port} of 127.0.0.1, which server 'web' publishes, is in use"
+        assert (code, sentence in message) == (4, True), message
+    guest.ok("server", "start", "web")
+
+
 def test_ssh_says_why_there_is_no_way_in(guest):
     guest.define_network("net1", "192.168.150.0/24")
     guest.ok("server", "create", "off", *WORDS, "--no-start")

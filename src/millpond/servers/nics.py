@@ -8,21 +8,19 @@ from dataclasses import replace
 from functools import partial
 from ipaddress import IPv4Interface
 from itertools import product
-from urllib.parse import urlsplit
 
 from millpond.errors import BadOption, Interrupted, NotFound, Unsupported
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON
 from millpond.libvirt.networks import HostNetwork
 from millpond.model.operation import NicDetails
-from millpond.model.server import Network, NetworkKind, PortForward, Server
+from millpond.model.server import Network, NetworkKind, Server
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
 from millpond.servers.domain_xml import interface_xml
 from millpond.servers.power import NIC_REMOVAL
-from millpond.system.ports import is_taken
 
 LOG = logging.getLogger(__name__)
 
@@ -43,7 +41,9 @@ def _plan(host: Host, network: Network) -> Network:
     planned = replace(network, mac=network.mac or _new_mac())
     match network.kind:
         case NetworkKind.USER:
-            _refuse_open_ports(host, network.ports)
+            if port := steps.find_open_port(host, [network]):
+                reason = f"port {port.port} of {port.address} is in use on this host"
+                raise BadOption("--publish", reason, "choose another port")
         case NetworkKind.BRIDGE:
             host.networks.check_bridge(network.source)
         case NetworkKind.NETWORK:
@@ -83,15 +83,6 @@ def _refuse_leased(host: Host, network: Network, found: HostNetwork) -> None:
     for mac, known in (*found.reserved, *leased):
         if known == address and mac != network.mac:
             raise BadOption(_OPTION, f"{address} is {mac}'s in {found.name}", "choose another one")
-
-
-def _refuse_open_ports(host: Host, ports: Sequence[PortForward]) -> None:
-    """As far as the host is this machine."""
-    for each in ports:
-        is_local = not urlsplit(host.settings.libvirt.connection_uri).hostname
-        if is_local and is_taken(each.address, each.port, each.protocol):
-            reason = f"port {each.port} of {each.address} is in use on this host"
-            raise BadOption("--publish", reason, "choose another port")
 
 
 def holding_fixed(host: Host, networks: Sequence[Network]) -> AbstractContextManager[None]:

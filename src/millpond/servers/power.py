@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from millpond.errors import GuestStaysOn
+from millpond.errors import Conflict, GuestStaysOn
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON
 from millpond.model.callbacks import noop
@@ -33,8 +33,20 @@ def start(host: Host, server: Server) -> None:
     with host.records.lock(server):
         current = steps.load_idle(host, server)
         steps.check_networks(host, current.networks)
+        _refuse_open_ports(host, current)
         journal.run(starting(host), current, ServerJournal(host.records), host.watch)
     LOG.info("started server %s", server.name)
+
+
+def _refuse_open_ports(host: Host, server: Server) -> None:
+    if host.domains.state(server.id) in ON:  # then they are its own
+        return
+    if port := steps.find_open_port(host, server.networks):
+        where = f"port {port.port} of {port.address}"
+        raise Conflict(
+            f"{where}, which server {server.name!r} publishes, is in use",
+            "end what listens there, and start it again",
+        )
 
 
 def stop(host: Host, server: Server, *, patience: float, tell: Tell = noop) -> None:

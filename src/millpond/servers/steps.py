@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from millpond.errors import (
     DiskOverlaid,
@@ -21,11 +22,12 @@ from millpond.errors import (
 )
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import MarkedDomain
-from millpond.model.server import Flavor, Hardware, Network, NetworkKind, Server
+from millpond.model.server import Flavor, Hardware, Network, NetworkKind, PortForward, Server
 from millpond.model.sizes import format_size
 from millpond.records import codec
 from millpond.records.records import without_operation
 from millpond.servers.domain_xml import domain_xml, former_xml, record_xml
+from millpond.system.ports import is_taken
 from millpond.xml.domain import DomainXml
 from millpond.xml.kept_devices import find_overlays
 
@@ -97,6 +99,15 @@ def check_networks(host: Host, networks: Sequence[Network]) -> None:
                 host.networks.get_active(each.source)
             case NetworkKind.BRIDGE:
                 host.networks.check_bridge(each.source)
+
+
+def find_open_port(host: Host, networks: Sequence[Network]) -> PortForward | None:
+    """One to be published at which something listens already, as far as the host is this
+    machine."""
+    ports = [each for network in networks for each in network.ports]
+    if not ports or urlsplit(host.settings.libvirt.connection_uri).hostname:
+        return None
+    return next((each for each in ports if is_taken(each.address, each.port, each.protocol)), None)
 
 
 def claim(host: Host, server: Server) -> None:
