@@ -122,11 +122,11 @@ WALK = {
     "server console --log": done("server", "console", "web", "--log"),
     "server disk add": done("server", "disk", "add", "web", "--size", "4M"),
     "server disk grow": done("server", "disk", "grow", "web", "disk", "--size", "8M"),
-    "server nic add": done("server", "nic", "add", "direct", "--network", f"user,mac={MAC}"),
-    "server nic remove": done("server", "nic", "remove", "direct", MAC),
+    "server nic add": done("server", "nic", "add", "web", "--network", f"user,mac={MAC}"),
     "network list": done("network", "list"),
     "server snapshot of a running server": done("server", "snapshot", "web", "live"),
     "server snapshot": snapshot_off,
+    "server nic remove": done("server", "nic", "remove", "web", MAC),
     "server disk remove": done("server", "disk", "remove", "web", "disk.data0"),
     "server disk grow of a disk that libvirt takes for another format": (
         grow_a_disk_that_is_mistaken
