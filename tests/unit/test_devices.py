@@ -1,9 +1,18 @@
 """What is asked for a server's virtual machine."""
 
+from dataclasses import replace
+
 import pytest
 
 from millpond.errors import BadOption
-from millpond.model.devices import Vnc, check_description, parse_vnc, parse_word
+from millpond.model.devices import (
+    Devices,
+    Vnc,
+    check_description,
+    parse_devices,
+    parse_vnc,
+    parse_word,
+)
 
 
 @pytest.mark.parametrize(
@@ -40,3 +49,18 @@ def test_what_is_no_description_is_refused(text):
 def test_what_is_no_word_is_refused(text):
     with pytest.raises(BadOption):
         parse_word("--cpu", text)
+
+
+def test_what_is_asked_for_and_taken_back():
+    nothing = {"vnc": "", "cpu": "", "video": "", "tpm": None}
+    assert parse_devices(**nothing) == {}
+    asked = parse_devices(vnc="5901", cpu="host-model", video="none", tpm=True)
+    devices = Devices(**asked)
+    assert devices.facts == [
+        ("VNC", "127.0.0.1:5901"),
+        ("CPU", "host-model"),
+        ("Video", "none"),
+        ("TPM", "2.0"),
+    ]
+    back = parse_devices(vnc="none", cpu="default", video="default", tpm=False)
+    assert replace(devices, **back) == Devices()

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from millpond.cli import console as terminal
-from millpond.cli.devices import device_lines
 from millpond.cli.output import as_json, complain, details, table
 from millpond.cli.several import try_each
 from millpond.errors import BadInput, NoConsole
@@ -349,7 +348,8 @@ def _show_details(server: Server, state: str, known: Addresses) -> None:
             ("Image", f"{server.image.name} ({server.image.format}, {server.image.id})"),
             ("Size", f"{flavor.vcpus} vCPU, {format_size(flavor.memory)} memory"),
             ("Machine", ", ".join(filter(None, machine))),
-            *device_lines(server),
+            *server.devices.facts,
+            *([("Description", server.description)] if server.description else []),
             *([("Kernel", _kernel_line(server.boot))] if server.boot else []),
             *((f"Disk {each.role}", _disk_line(each)) for each in server.disks),
             *_nic_lines(server, known),

@@ -14,14 +14,13 @@ from millpond.cli.devices import (
     TpmOption,
     VideoOption,
     VncOption,
-    new_devices,
 )
 from millpond.cli.output import as_json, transfer
 from millpond.cli.server import Json, app, show_server
 from millpond.config import Settings
 from millpond.errors import BadOption, FileNotReadable
 from millpond.hosts.deployment import Deployment
-from millpond.model.devices import check_description
+from millpond.model.devices import Devices, check_description, parse_devices
 from millpond.model.formats import ImageFormat
 from millpond.model.network_option import HELP as NETWORK_HELP
 from millpond.model.network_option import PUBLISH_HELP, parse_network, publish_ports
@@ -108,7 +107,9 @@ def create(
         networks=publish_ports(networks, publish or []),
         firmware=firmware,
         guest=guest if config_drive else None,
-        devices=new_devices(secure_boot=secure_boot, vnc=vnc, cpu=cpu, video=video, tpm=tpm),
+        devices=Devices(
+            secure_boot=secure_boot, **parse_devices(vnc=vnc, cpu=cpu, video=video, tpm=tpm)
+        ),
         description=check_description(description or ""),
     )
     _check_iso(request, force)

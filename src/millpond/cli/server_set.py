@@ -10,14 +10,13 @@ from millpond.cli.devices import (
     TpmOption,
     VideoOption,
     VncOption,
-    asked_devices,
 )
 from millpond.cli.server import Json, app, chosen, label, show_all
 from millpond.cli.several import try_each
 from millpond.errors import BadInput
 from millpond.hosts.deployment import Deployment
 from millpond.libvirt.domains import ON
-from millpond.model.devices import check_description
+from millpond.model.devices import check_description, parse_devices
 from millpond.model.server import Server
 from millpond.servers.settings import Changes, change
 
@@ -42,7 +41,7 @@ def set_(
     json: Json = False,
 ) -> None:
     """Change what is recorded of servers: 'none' and 'default' take back what was asked for."""
-    asked = asked_devices(vnc=vnc, cpu=cpu, video=video, tpm=tpm)
+    asked = parse_devices(vnc=vnc, cpu=cpu, video=video, tpm=tpm)
     check_description(description or "")
     changes = Changes(autostart=autostart, description=description, devices=asked)
     if changes == Changes():

@@ -3,6 +3,7 @@
 import ipaddress
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from millpond.errors import BadOption
 
@@ -38,8 +39,35 @@ class Devices:
     tpm: bool = False
     secure_boot: bool = False
 
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """What was asked for, for people."""
+        found = (
+            ("VNC", str(self.vnc or "")),
+            ("CPU", self.cpu),
+            ("Video", self.video),
+            ("TPM", "2.0" if self.tpm else ""),
+            ("Secure boot", "yes" if self.secure_boot else ""),
+        )
+        return [(name, value) for name, value in found if value]
+
 
 CPU_MODES = ("host-model", "host-passthrough", "maximum")
+
+
+def parse_devices(*, vnc: str, cpu: str, video: str, tpm: bool | None) -> dict[str, Any]:
+    """What the options ask for, by the names of the fields; the rest stays as it is. ``none`` and
+    ``default`` take back what was asked for."""
+    asked: dict[str, Any] = {}
+    if vnc:
+        asked["vnc"] = None if vnc == "none" else parse_vnc(vnc)
+    if cpu:
+        asked["cpu"] = "" if cpu == "default" else parse_word("--cpu", cpu)
+    if video:
+        asked["video"] = "" if video == "default" else parse_word("--video", video)
+    if tpm is not None:
+        asked["tpm"] = tpm
+    return asked
 
 
 def parse_vnc(text: str) -> Vnc:
