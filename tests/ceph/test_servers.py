@@ -10,7 +10,7 @@ from lxml import etree
 from millpond.disks.backend import DiskRequest, ImageFile
 from millpond.model.formats import DiskFormat
 from millpond.model.names import ServerId, template_name
-from millpond.model.server import Content
+from millpond.model.server import Content, TemplateRef
 from millpond.model.sizes import MiB
 from tests.ceph.conftest import rbd_options
 from tests.support.millpond import Millpond, converted
@@ -220,14 +220,15 @@ def test_two_hosts_bring_one_template(mapped, ceph, rbd_pool, workdir, libvirtd)
 
 
 def swap_disk(host):
+    template = host.blanks.fetch(Content.SWAP, 16 * MiB)
+    made_from = TemplateRef(pool=template.pool, volume=template.volume, format=template.format)
     request = DiskRequest(
         server=ServerId(str(uuid.uuid4())),
         role="disk.swap",
         content=Content.SWAP,
         size=16 * MiB,
     )
-    planned = host.disks.plan(request)
-    return host.disks.create(planned, host.disks.fetch_template(planned, None))
+    return host.rbd_storage.create(host.rbd_storage.plan(request, made_from), template)
 
 
 def test_many_at_once_bring_the_template_once(mapped, ceph, rbd_pool, micro_guest):

@@ -99,3 +99,11 @@ def test_the_legs_of_a_way_add_up_to_all_of_it(total, onto):
     for _ in range(total):
         tell(1)
     assert sum(told) == onto
+
+
+def test_what_lies_in_ceph_is_a_file_nowhere(here):
+    rbd = MemoryPool("rbd", type_=PoolType.RBD)
+    rbd.path = ""
+    asked = []
+    assert not LocalityProbe(lambda: asked.append(here))(rbd)
+    assert asked == []

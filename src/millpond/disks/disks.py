@@ -138,7 +138,8 @@ class Disks:
     def delete(self, disk: Disk) -> None:
         """With the moment that its pool may still keep. One that is gone already is no error."""
         with watching(self.watch, "disk", "delete"):
-            if native := self.native_snapshots(disk):
+            native = self.native_snapshots(disk)
+            if native and self.exists(disk):
                 native.thaw(disk)
             self._serving(disk).delete(disk)
 

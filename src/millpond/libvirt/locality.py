@@ -38,9 +38,11 @@ class LocalityProbe:
         self._lock = threading.Lock()
 
     def __call__(self, pool: Pool) -> bool:
+        if not pool.path:  # images in Ceph are files nowhere
+            return False
         with self._lock:
             if pool.name not in self._known:
-                has_files = pool.path and pool.capabilities.sparse
+                has_files = pool.capabilities.sparse
                 self._known[pool.name] = probe(pool if has_files else self._find_base())
             return self._known[pool.name]
 
