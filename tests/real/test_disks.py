@@ -51,9 +51,9 @@ def test_ephemeral_and_swap_disks_follow_images_type(
     millpond, guest, connection, workdir, micro_guest
 ):
     """B12"""
-    made = create(millpond, "--ephemeral", "64M", "--swap", "32")
+    made = create(millpond, "--ephemeral", "64M", "--swap", "32M")
     backend = "qcow2" if guest == "default" else "raw"
-    assert [(each["role"], each["target"], each["backend"]) for each in made["disks"][1:]] == [
+    assert [(each["role"], each["target"], each["backend"]) for each in made["disks"][1:-1]] == [
         ("disk.eph0", "vdb", backend),
         ("disk.swap", "vdc", backend),
     ]
@@ -63,6 +63,7 @@ def test_ephemeral_and_swap_disks_follow_images_type(
         "vda",
         "vdb",
         "vdc",
+        "vdd",  # the config drive
     ]
     millpond.ok("server", "stop", "web", "--force")
     ephemeral = flattened(millpond, made, "disk.eph0", workdir)
@@ -173,15 +174,15 @@ def test_no_disk_shrinks(millpond, guest, connection, running):
 
 def test_a_data_disk_comes_grows_and_goes_while_the_server_is_off(millpond, guest, connection):
     made = create(millpond, "--no-start")
-    assert millpond.ok("server", "disk", "add", "web", "--size", "8M") == "disk.data0 (vdb)\n"
-    assert millpond.ok("server", "disk", "add", "web", "--size", "8M") == "disk.data1 (vdc)\n"
+    assert millpond.ok("server", "disk", "add", "web", "--size", "8M") == "disk.data0 (vdc)\n"
+    assert millpond.ok("server", "disk", "add", "web", "--size", "8M") == "disk.data1 (vdd)\n"
     millpond.ok("server", "disk", "grow", "web", "disk.data1", "--size", "12M")
     millpond.ok("server", "disk", "remove", "web", "disk.data0")
     millpond.ok("server", "start", "web")
     millpond.wait_for_console(made["id"], "READY")
     xml = etree.fromstring(connection.lookupByName("web").XMLDesc())
     targets = [each.find("target").get("dev") for each in xml.findall("devices/disk")]
-    assert targets == ["vda", "vdc"]
+    assert targets == ["vda", "vdb", "vdd"]
     assert len(os.listdir(millpond.disks)) == 2
 
 
@@ -198,7 +199,7 @@ def test_a_data_disk_comes_and_goes_while_linux_runs(millpond, guest, linux_gues
     domain = connection.lookupByName("lin")
     domain.suspend()  # too slow to answer
     code, message = millpond.fails("server", "disk", "remove", "lin", "disk.data0")
-    assert (code, "has not released disk vdb" in message) == (4, True)
+    assert (code, "has not released disk vdc" in message) == (4, True)
     assert len(millpond.server("lin").disks) == 2
     domain.resume()
     wait_for(lambda: len(disks_of(domain, 0)) == 1, 30)  # however late: it was asked
@@ -219,7 +220,7 @@ def test_a_guest_that_holds_on_keeps_its_disk(millpond, guest):
     millpond.ok("server", "disk", "add", "web", "--size", "8M")
     code, message = millpond.fails("server", "disk", "remove", "web", "disk.data0")
     assert code == 4
-    assert "has not released disk vdb" in message
+    assert "has not released disk vdc" in message
     shown = millpond.json("server", "show", "web")
     assert (shown["state"], len(shown["disks"])) == ("interrupted (disk remove: detach)", 2)
     millpond.ok("server", "stop", "web", "--force")
@@ -277,16 +278,16 @@ def test_a_device_of_somebody_else_is_left_alone(millpond, guest, connection, wo
     path.chmod(0o666)
     xml = (
         "<disk type='file' device='disk'><driver name='qemu' type='raw'/>"
-        f"<source file='{path}'/><target dev='vdb' bus='virtio'/></disk>"
+        f"<source file='{path}'/><target dev='vdc' bus='virtio'/></disk>"
     )
     domain = connection.lookupByName("web")
     domain.attachDeviceFlags(xml, libvirt.VIR_DOMAIN_AFFECT_LIVE)
-    assert millpond.ok("server", "disk", "add", "web", "--size", "8M") == "disk.data0 (vdc)\n"
+    assert millpond.ok("server", "disk", "add", "web", "--size", "8M") == "disk.data0 (vdd)\n"
     targets = [
         each.find("target").get("dev")
         for each in etree.fromstring(domain.XMLDesc()).findall("devices/disk")
     ]
-    assert targets == ["vda", "vdb", "vdc"]
+    assert targets == ["vda", "vdb", "vdc", "vdd"]
 
 
 def test_a_volume_that_no_record_names_is_not_overwritten(millpond, guest):
@@ -305,7 +306,7 @@ def test_what_changes_disks_prints_json(millpond, micro_guest):
     create(millpond)
     millpond.ok("server", "stop", "web", "--force")
     added = millpond.json("server", "disk", "add", "web", "--size", "8M")
-    assert (added["role"], added["size"], added["target"]) == ("disk.data0", 8 * MiB, "vdb")
+    assert (added["role"], added["size"], added["target"]) == ("disk.data0", 8 * MiB, "vdc")
     grown = millpond.json("server", "disk", "grow", "web", "disk.data0", "--size", "16M")
     assert grown == {**added, "size": 16 * MiB}
     resized = millpond.json("server", "resize", "web", "--disk", "32M")
