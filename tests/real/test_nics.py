@@ -51,6 +51,7 @@ def test_a_fixed_address_is_reserved_told_to_the_guest_and_freed(guest):
             "address": "192.168.150.5/24",
             "gateway": "192.168.150.1",
             "nameservers": ["192.168.150.1"],
+            "ports": [],
             "addresses": [],
         }
     ]

@@ -11,7 +11,7 @@ from millpond.disks.explain import TemplateStatus, explain
 from millpond.disks.selection import Selection
 from millpond.errors import BadOption, ImageInUse, ImageNotFound, Unsupported
 from millpond.images.intake import Intake
-from millpond.images.source import booted_with, find_boot_images
+from millpond.model.boot_images import booted_with, find_boot_images
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import template_name

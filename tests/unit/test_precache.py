@@ -9,7 +9,7 @@ from millpond.disks import precache
 from millpond.disks.precache import Wanted
 from millpond.disks.selection import Selection
 from millpond.errors import ImageNotFound
-from millpond.images.source import BootImages
+from millpond.model.boot_images import BootImages
 from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId

@@ -20,7 +20,7 @@ from millpond.hosts.cache import (
 )
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
-from millpond.images.source import find_boot_images
+from millpond.model.boot_images import find_boot_images
 from millpond.model.callbacks import Progress
 from millpond.model.formats import DiskFormat
 from millpond.model.names import printable

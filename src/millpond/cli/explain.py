@@ -14,7 +14,7 @@ from millpond.disks.explain import BootFile, Explanation, TemplateStatus, explai
 from millpond.hosts.cache import has_template, preview_link
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
-from millpond.images.source import find_boot_images
+from millpond.model.boot_images import find_boot_images
 from millpond.model.image import Image
 from millpond.model.sizes import format_size
 from millpond.servers import across_hosts

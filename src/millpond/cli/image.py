@@ -12,7 +12,7 @@ from millpond.errors import ImageInUse
 from millpond.hosts.cache import remove_image
 from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake
-from millpond.images.source import booted_with
+from millpond.model.boot_images import booted_with
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.sizes import format_size

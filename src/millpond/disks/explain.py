@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from millpond.disks.selection import Choice, Selection
-from millpond.images.source import BootImages
+from millpond.model.boot_images import BootImages
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId, template_name

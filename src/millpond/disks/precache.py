@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from millpond.disks.backend import ImageBackend, UploadsTemplates
 from millpond.disks.selection import Selection
-from millpond.images.source import BootImages
+from millpond.model.boot_images import BootImages
 from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image

@@ -308,7 +308,7 @@ class Host:
         records = RecordsOfHosts(self.shared.records, lambda host: host not in others)
         return TemplateUses(
             records=records,
-            domain_disks=self.domain_disks,
+            find_chains=lambda: self.domain_disks.chains(),
             open_pool=self.pools.open,
             base=self.pool_plan.base,
             find_legacy_uses=self._legacy_uses,

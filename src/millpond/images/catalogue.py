@@ -24,7 +24,8 @@ from millpond.errors import (
     StateNotWritable,
     UnreadableRecord,
 )
-from millpond.images.source import Stream, booted_with
+from millpond.images.source import Stream
+from millpond.model.boot_images import booted_with
 from millpond.model.image import Image
 from millpond.model.names import UUID, ImageId, pick
 from millpond.records import codec

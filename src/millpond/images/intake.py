@@ -14,8 +14,9 @@ from millpond.errors import BadOption, DamagedRecord, NameTaken
 from millpond.images.catalogue import LOCK, Catalogue, ImageRecord, lock_of
 from millpond.images.packing import Packing
 from millpond.images.receive import Received, receive, receive_file
-from millpond.images.source import Stream, find_boot_images
+from millpond.images.source import Stream
 from millpond.images.suffixes import stated_format, stated_name, stated_packing
+from millpond.model.boot_images import find_boot_images
 from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image

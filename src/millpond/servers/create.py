@@ -12,8 +12,8 @@ from millpond.disks.backend import DiskRequest
 from millpond.disks.disks import root_size
 from millpond.errors import BadOption
 from millpond.hosts.host import Host
-from millpond.images.source import BootImages, find_boot_images
 from millpond.libvirt.domains import ON
+from millpond.model.boot_images import BootImages, find_boot_images
 from millpond.model.callbacks import Progress, noop
 from millpond.model.devices import Devices
 from millpond.model.image import Image
@@ -43,7 +43,7 @@ from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.scheduling.query import SchedulingRequest
-from millpond.servers import nics, steps
+from millpond.servers import steps
 from millpond.servers.config_drive import GuestConfiguration
 from millpond.servers.devices import check_devices
 from millpond.servers.domain_xml import CDROM
@@ -98,7 +98,7 @@ def plan_server(host: Host, request: ServerRequest) -> Server:
     steps.check_size(host, request.flavor, hardware)
     if request.devices != Devices():
         check_devices(host, request.devices, hardware)
-    networks = nics.plan_networks(host, request.networks)
+    networks = steps.plan_networks(host, request.networks)
     boot = find_boot_images(
         image.format, image.properties, lambda each: host.images.describe(ImageId(each))
     )
@@ -282,7 +282,9 @@ def _delete(host: Host, server: Server) -> None:
 def _taking_its_name(host: Host, server: Server, asked: Sequence[Network]) -> Iterator[None]:
     """Its record is written before another can ask for the name, or for a MAC or an address that
     was asked for."""
-    with host.records.lock_name(server.name), nics.holding_fixed(host, asked):
+    with (
+        host.records.lock_name(server.name),
+        steps.taking_fixed(host, server, asked, server.networks),
+    ):
         steps.refuse_taken_name(host, server)
-        nics.refuse_taken(host, server, server.networks)
         yield

@@ -2,13 +2,17 @@
 be done again."""
 
 import logging
+import secrets
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from ipaddress import IPv4Interface
+from itertools import product
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from millpond.errors import (
+    BadOption,
     DiskOverlaid,
     ExceedsHost,
     HostProblem,
@@ -22,6 +26,7 @@ from millpond.errors import (
 )
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import MarkedDomain
+from millpond.libvirt.networks import HostNetwork
 from millpond.model.server import Flavor, Hardware, Network, NetworkKind, PortForward, Server
 from millpond.model.sizes import format_size
 from millpond.records import codec
@@ -32,6 +37,8 @@ from millpond.xml.domain import DomainXml
 from millpond.xml.kept_devices import find_overlays
 
 LOG = logging.getLogger(__name__)
+
+_NETWORK = "--network"
 
 _REPAIR = f"'{Tool.REPAIR_PLACEMENT}' puts that right"
 
@@ -89,6 +96,120 @@ def check_size(host: Host, flavor: Flavor, hardware: Hardware) -> None:
             f"{format_size(limits.memory)}"
         )
         raise ExceedsHost("--memory", reason, "write less")
+
+
+def plan_networks(host: Host, networks: Sequence[Network]) -> tuple[Network, ...]:
+    """With all that a guest must know of them. Raises what is missing on the host, or taken."""
+    planned = tuple(_plan(host, each) for each in networks)
+    for key in ("mac", "address"):
+        values = [value for each in planned if (value := getattr(each, key))]
+        if len(set(values)) < len(values):
+            raise BadOption(_NETWORK, f"two NICs have one {key}", "give each its own")
+    return planned
+
+
+def _plan(host: Host, network: Network) -> Network:
+    planned = replace(network, mac=network.mac or _new_mac())
+    match network.kind:
+        case NetworkKind.USER:
+            if port := find_open_port(host, [network]):
+                reason = f"port {port.port} of {port.address} is in use on this host"
+                raise BadOption("--publish", reason, "choose another port")
+        case NetworkKind.BRIDGE:
+            host.networks.check_bridge(network.source)
+        case NetworkKind.NETWORK:
+            found = host.networks.get_active(network.source)
+            if network.address:
+                _refuse_leased(host, planned, found)
+                planned = _address_in(planned, found)
+    if planned.address and "/" not in planned.address:
+        advised = "write such as ip=10.0.0.5/24"
+        raise BadOption(_NETWORK, f"{planned.source} does not say how long the prefix is", advised)
+    return planned
+
+
+def _address_in(network: Network, found: HostNetwork) -> Network:
+    """With the prefix of the libvirt network, and as gateway and name server the host's address
+    there, unless others are said."""
+    own = found.interface
+    if own is None:  # a network that only stands for a bridge
+        return network
+    address = IPv4Interface(network.address).ip
+    taken = (own.ip, own.network.network_address, own.network.broadcast_address)
+    if address not in own.network or address in taken:
+        reason = f"{address} cannot be a guest's address in {found.name}, which is {own}"
+        raise BadOption(_NETWORK, reason, f"choose another one of {own.network}")
+    return replace(
+        network,
+        address=f"{address}/{own.network.prefixlen}",
+        gateway=network.gateway or (str(own.ip) if found.forward else ""),
+        nameservers=network.nameservers or ((str(own.ip),) if found.dns else ()),
+    )
+
+
+def _refuse_leased(host: Host, network: Network, found: HostNetwork) -> None:
+    """To another NIC, of whomever."""
+    address = str(IPv4Interface(network.address).ip)
+    leased = [(each.mac, each.address) for each in host.networks.leases(found.name)]
+    for mac, known in (*found.reserved, *leased):
+        if known == address and mac != network.mac:
+            raise BadOption(
+                _NETWORK, f"{address} is {mac}'s in {found.name}", "choose another one"
+            )
+
+
+@contextmanager
+def taking_fixed(
+    host: Host, server: Server, asked: Sequence[Network], planned: Sequence[Network]
+) -> Iterator[None]:
+    """While MACs, addresses and ports that somebody asked for are written down: no other server
+    has them. Those that nobody chose are random, and not compared."""
+    if not any(each.mac or each.address or each.ports for each in asked):
+        yield
+        return
+    with host.shared.locks.hold("nics"):
+        _refuse_taken(host, server, planned)
+        yield
+
+
+def _refuse_taken(host: Host, server: Server, networks: Sequence[Network]) -> None:
+    """Those of the server that another one of ours has."""
+    others = (each for each in host.shared.records.readable()[0] if each.id != server.id)
+    for other in others:
+        for theirs in other.networks:
+            for each in networks:
+                if each.mac == theirs.mac:
+                    raise BadOption(
+                        _NETWORK,
+                        f"{each.mac} is server {other.name!r}'s",
+                        "choose another MAC",
+                    )
+                if _share_address(each, theirs) and other.host == server.host:
+                    address = each.address.partition("/")[0]
+                    reason = f"{address} is server {other.name!r}'s"
+                    raise BadOption(_NETWORK, reason, "choose another address")
+                if other.host == server.host:
+                    _refuse_ports_of(other, each, theirs)
+
+
+def _refuse_ports_of(other: Server, network: Network, theirs: Network) -> None:
+    for each, known in product(network.ports, theirs.ports):
+        if each.overlaps(known):
+            reason = f"port {each.port} of the host is server {other.name!r}'s"
+            raise BadOption("--publish", reason, "choose another port")
+
+
+def _share_address(one: Network, other: Network) -> bool:
+    return bool(one.address) and (one.kind, one.source, one.address) == (
+        other.kind,
+        other.source,
+        other.address,
+    )
+
+
+def _new_mac() -> str:
+    """In QEMU's own range, 52:54:00."""
+    return "52:54:00:" + ":".join(f"{each:02x}" for each in secrets.token_bytes(3))
 
 
 def check_networks(host: Host, networks: Sequence[Network]) -> None:

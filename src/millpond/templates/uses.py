@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from millpond.errors import PoolNotFound
-from millpond.libvirt.domain_disks import DomainDisks
 from millpond.libvirt.pool import Pool
 from millpond.libvirt.pools import PoolWanted
 from millpond.model.formats import Backend, DiskFormat
@@ -27,7 +26,8 @@ Use = tuple[str, str]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateUses:
     records: Records
-    domain_disks: DomainDisks
+    find_chains: Callable[[], Iterator[ChainsXml]]
+    """Of every domain of the host, as it is defined and as it runs."""
     open_pool: Callable[[str], Pool]
     """As it is: none is made."""
     base: PoolWanted
@@ -61,7 +61,7 @@ class TemplateUses:
 
     def _of_domains(self) -> Iterator[Use]:
         links = self._links()
-        for domain in self.domain_disks.chains():
+        for domain in self.find_chains():
             for template in filter(None, self._named_by(domain, links)):
                 yield template, domain.name
 
