@@ -183,7 +183,8 @@ def test_a_data_disk_comes_grows_and_goes_while_the_server_is_off(millpond, gues
     xml = etree.fromstring(connection.lookupByName("web").XMLDesc())
     targets = [each.find("target").get("dev") for each in xml.findall("devices/disk")]
     assert targets == ["vda", "vdb", "vdd"]
-    assert len(os.listdir(millpond.disks)) == 2
+    kept = {"disk", "disk.config", "disk.data1"}
+    assert set(os.listdir(millpond.disks)) == {f"{made['id']}_{role}" for role in kept}
 
 
 def test_a_data_disk_comes_and_goes_while_linux_runs(millpond, guest, linux_guest, connection):
@@ -193,20 +194,20 @@ def test_a_data_disk_comes_and_goes_while_linux_runs(millpond, guest, linux_gues
     millpond.wait_for_console(made["id"], "TICK", 60)
     millpond.ok("server", "disk", "add", "lin", "--size", "8M")
     xml = etree.fromstring(connection.lookupByName("lin").XMLDesc())
-    added = xml.findall("devices/disk")[1]
+    added = xml.findall("devices/disk")[2]
     assert added.get("type") == "volume"
     assert len(added.find("backingStore")) == 0
     domain = connection.lookupByName("lin")
     domain.suspend()  # too slow to answer
     code, message = millpond.fails("server", "disk", "remove", "lin", "disk.data0")
     assert (code, "has not released disk vdc" in message) == (4, True)
-    assert len(millpond.server("lin").disks) == 2
+    assert len(millpond.server("lin").disks) == 3
     domain.resume()
-    wait_for(lambda: len(disks_of(domain, 0)) == 1, 30)  # however late: it was asked
+    wait_for(lambda: len(disks_of(domain, 0)) == 2, 30)  # however late: it was asked
     millpond.ok("server", "disk", "remove", "lin", "disk.data0")
-    assert len(disks_of(domain, 0)) == len(disks_of(domain, libvirt.VIR_DOMAIN_XML_INACTIVE)) == 1
+    assert len(disks_of(domain, 0)) == len(disks_of(domain, libvirt.VIR_DOMAIN_XML_INACTIVE)) == 2
     assert millpond.json("server", "show", "lin")["state"] == "running"
-    assert len(os.listdir(millpond.disks)) == 1
+    assert len(os.listdir(millpond.disks)) == 2
 
 
 def disks_of(domain, flags):
@@ -222,7 +223,7 @@ def test_a_guest_that_holds_on_keeps_its_disk(millpond, guest):
     assert code == 4
     assert "has not released disk vdc" in message
     shown = millpond.json("server", "show", "web")
-    assert (shown["state"], len(shown["disks"])) == ("interrupted (disk remove: detach)", 2)
+    assert (shown["state"], len(shown["disks"])) == ("interrupted (disk remove: detach)", 3)
     millpond.ok("server", "stop", "web", "--force")
     millpond.ok("server", "disk", "remove", "web", "disk.data0")
     shown = millpond.json("server", "show", "web")
@@ -312,4 +313,4 @@ def test_what_changes_disks_prints_json(millpond, micro_guest):
     resized = millpond.json("server", "resize", "web", "--disk", "32M")
     assert (resized["state"], disk(resized, "disk")["size"]) == ("stopped", 32 * MiB)
     left = millpond.json("server", "disk", "remove", "web", "disk.data0")
-    assert [each["role"] for each in left["disks"]] == ["disk"]
+    assert [each["role"] for each in left["disks"]] == ["disk", "disk.config"]

@@ -51,10 +51,10 @@ def test_linux_boots_from_a_disk_without_a_boot_loader(millpond, ami, parts, con
     text = millpond.console(made["id"])
     assert "MARKER: millpond-linux" in text  # read from its root disk, a file system as a whole
     assert "ROOT: /dev/vda\n" in text
-    assert text.count("\nDISK: ") == 1  # it sees neither kernel nor ramdisk
+    assert text.count("\nDISK: ") == 2  # with the config drive; it sees neither kernel nor ramdisk
 
     roles = {disk["role"]: disk for disk in made["disks"]}
-    assert list(roles) == ["disk", "kernel", "ramdisk"]
+    assert list(roles) == ["disk", "disk.config", "kernel", "ramdisk"]
     assert roles["disk"]["format"] == "qcow2"  # the root disk goes by the mapping, as always
     for role, suffix, tag in (("kernel", ".aki", "kernel"), ("ramdisk", ".ari", "initrd")):
         disk, path = roles[role], millpond.disks / f"{made['id']}_{role}"
@@ -95,7 +95,7 @@ def test_two_servers_share_templates_and_nothing_else(millpond, ami):
     for name in ("a", "b"):
         create(millpond, name, ami, "--no-start")
     assert len(list(millpond.bases.iterdir())) == 3
-    assert len(list(millpond.disks.iterdir())) == 6
+    assert len(list(millpond.disks.iterdir())) == 8
     millpond.ok("server", "delete", "a")
     assert "no problem" in millpond.ok("doctor")
 
@@ -106,14 +106,19 @@ def test_two_servers_share_templates_and_nothing_else(millpond, ami):
 def test_a_snapshot_boots_with_the_same_kernel(millpond, ami, format):
     made = create(millpond, "web", ami)
     millpond.wait_for_console(made["id"], "BOOTS: 1", 90)
-    millpond.ok("server", "stop", "web", "--timeout", "30")
+    millpond.ok("server", "stop", "web", "--force")
     millpond.ok("server", "snapshot", "web", "snap", "--format", format)
     millpond.ok("server", "delete", "web")
     millpond.ok("image", "remove", ami)
     code, message = millpond.fails("image", "remove", "vmlinuz")
     assert (code, "is needed by image 'snap'" in message) == (4, True)
     again = create(millpond, "again", "snap")
-    assert [disk["role"] for disk in again["disks"]] == ["disk", "kernel", "ramdisk"]
+    assert [disk["role"] for disk in again["disks"]] == [
+        "disk",
+        "disk.config",
+        "kernel",
+        "ramdisk",
+    ]
     millpond.wait_for_console(again["id"], "BOOTS: 2", 90)
 
 
@@ -147,12 +152,18 @@ def test_kernel_and_ramdisk_go_to_the_pools_of_their_names(millpond, workdir, am
         f"pool_by_disk_name = kernel:boot, ramdisk:boot\npool_paths = boot:{workdir / 'boot'}"
     )
     made = create(millpond, "web", ami)
-    assert [disk["pool"] for disk in made["disks"]] == ["nova-disks-pool", "boot", "boot"]
+    pools = {disk["role"]: disk["pool"] for disk in made["disks"]}
+    assert (pools["disk"], pools["kernel"], pools["ramdisk"]) == (
+        "nova-disks-pool",
+        "boot",
+        "boot",
+    )
     assert millpond.json("server", "show", "web")["state"] == "running"
 
 
 def test_what_cannot_be_meant_is_refused_and_changes_nothing(millpond, ami, parts, connection):
-    add(millpond, parts, "bad", "kernel_id=vmlinuz", f"os_command_line={'x' * 2048}")
+    add(millpond, parts, "other", "kernel_id=vmlinuz")
+    too_long = f"os_command_line={'x' * 2048}"
     create(millpond, "web", ami, "--no-start")
     before = world(millpond, connection)
     new = ("image", "add", parts, "--name", "new")
@@ -160,11 +171,15 @@ def test_what_cannot_be_meant_is_refused_and_changes_nothing(millpond, ami, part
         (3, "there is no image 'gone'", (*new, "--property", "kernel_id=gone")),
         (2, "is declared as ari, not as aki", (*new, "--property", "kernel_id=initrd")),
         (2, "a ramdisk needs a kernel", (*new, "--property", "ramdisk_id=initrd")),
-        (4, "'vmlinuz' is needed by web, image 'bad'", ("image", "remove", "vmlinuz")),
+        (
+            4,
+            "'vmlinuz' is needed by web, image 'linux', image 'other'",
+            ("image", "remove", "vmlinuz"),
+        ),
         (4, "'initrd' is needed by web", ("image", "remove", "initrd", ami)),
         (5, "a disk from an aki image", ("server", "create", "x", "--image", "vmlinuz")),
         (5, "a disk from an ari image", ("explain", "initrd")),
-        (2, "cannot be the command line", ("server", "create", "x", "--image", "bad")),
+        (2, "cannot be the command line", (*new, "--property", too_long)),
         (5, "it came with the server", ("server", "disk", "remove", "web", "kernel")),
         (5, "and no disk", ("server", "disk", "grow", "web", "ramdisk", "--size", "1G")),
     ):

@@ -64,7 +64,7 @@ def test_a_snapshot_that_cannot_be_is_refused_and_leaves_nothing(millpond, guest
     assert millpond.json("server", "show", "web")["state"] == "running"
     assert [each["name"] for each in millpond.json("image", "list")] == ["guest"]
     assert list((millpond.state / "images" / "incoming").iterdir()) == []
-    assert len(list(millpond.disks.iterdir())) == 1
+    assert len(list(millpond.disks.iterdir())) == 2
 
 
 def refuse_everything(millpond):

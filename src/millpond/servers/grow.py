@@ -18,6 +18,8 @@ from millpond.servers import steps
 
 LOG = logging.getLogger(__name__)
 
+_ONLY_READ = {Content.CONFIG: "config drive", Content.CDROM: "CD-ROM"}
+
 
 def grow(host: Host, server: Server, role: str, size: int) -> Server:
     size = whole_sectors(size)
@@ -69,11 +71,11 @@ def _refuse(disk: Disk, size: int) -> None:
     if not disk.content.is_seen_by_the_guest:
         reason = "it is a file that the guest is started with, and no disk"
         raise Unsupported(what, reason, "make a data disk instead")
+    if only_read := _ONLY_READ.get(disk.content):
+        raise Unsupported(what, f"it is the {only_read}", "make a data disk instead")
     if size < disk.size:
         reason = f"it has {format_size(disk.size)}, and what lies behind would be lost"
         raise Unsupported(what, reason, "a disk only grows")
-    if disk.content in (Content.CONFIG, Content.CDROM):
-        raise Unsupported(what, "it is only read", "make a data disk instead")
 
 
 def _refuse_running(host: Host, server: Server, disk: Disk, method: GrowMethod) -> None:
