@@ -34,7 +34,7 @@ def test_a_disk_that_was_never_finished_is_removed(
     status, found = millpond_driver.doctor()
     assert status == 1
     (what,) = (each for each in found if each["level"] == "problem")
-    assert what["mendable"]
+    assert what["repairable"]
     assert str(server.id) in what["what"]
     assert volumes(hypervisor) == made
     status, _ = millpond_driver.doctor("--mend")
@@ -104,7 +104,7 @@ def test_it_tells_of_what_is_wrong_and_takes_nothing_away_that_it_does_not_know(
     status, found = millpond_driver.doctor("--mend")
     assert status == 0
     told = {each["check"]: each["level"] for each in found if each["level"] != "ok"}
-    assert told == {"operations": "mended", "volumes": "warning"}
+    assert told == {"operations": "repaired", "volumes": "warning"}
     assert disks(hypervisor, server)[0].find("mirror") is None
     assert volumes(hypervisor) == before
     user.await_console(server, "TICK 0003")

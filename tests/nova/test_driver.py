@@ -235,7 +235,7 @@ def test_a_host_that_ran_novas_own_driver_goes_on_with_what_that_has_left(
     millpond_driver.start()
     status, found = millpond_driver.doctor("--mend")
     assert status == 0
-    mended = [each["what"] for each in found if each["level"] == "mended"]
+    mended = [each["what"] for each in found if each["level"] == "repaired"]
     assert len(mended) == len(names), mended  # libvirt gave them to QEMU's user
 
 

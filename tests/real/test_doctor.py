@@ -138,7 +138,7 @@ def test_mending_says_what_it_did_and_the_status_is_that_of_what_is_left(
 ):
     connection.storagePoolLookupByName(DISKS).destroy()
     found = millpond.json("doctor", "--mend")  # exit status 0
-    (mended,) = [each for each in found if each["level"] == "mended"]
+    (mended,) = [each for each in found if each["level"] == "repaired"]
     assert mended["check"] == "pools"
     assert mended["what"].endswith("is defined but not active: it was started")
     assert connection.storagePoolLookupByName(DISKS).isActive()
@@ -151,7 +151,7 @@ def test_what_cannot_be_mended_says_why_and_stays_a_problem(millpond, server, co
     assert done.returncode == 1
     found = [each for each in json.loads(done.stdout) if each["level"] == "problem"]
     assert [each["check"] for each in found] == ["pools"]
-    assert "mending failed" in found[0]["what"]
+    assert "the repair failed" in found[0]["what"]
     assert "No such file or directory" in found[0]["what"]
 
 

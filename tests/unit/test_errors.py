@@ -83,7 +83,7 @@ def test_under_nova_advice_names_the_programs_of_a_nova_host():
         said = reword_for_nova(sample(kind).advice)
         assert re.findall(COMMAND, said) in ([], ["millpond config"])  # which works there, too
     assert reword_for_nova(f"'{Tool.REPAIR}' ends it; '{Tool.SERVER} show a' tells more") == (
-        "'millpond-nova-doctor --mend' ends it; 'openstack server show a' tells more"
+        "'millpond-nova-doctor --repair' ends it; 'openstack server show a' tells more"
     )
 
 

@@ -19,7 +19,8 @@ from millpond.servers import recover
 
 def command(
     ctx: typer.Context,
-    repair: Annotated[bool, typer.Option("--mend", help="Put right what can be.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Repair what can be.")] = False,
+    mend: Annotated[bool, typer.Option("--mend", hidden=True)] = False,
     adopt: Annotated[
         bool, typer.Option("--adopt", help="Take over servers that only their domains tell of.")
     ] = False,
@@ -37,6 +38,7 @@ def command(
 ) -> None:
     """Look for what is wrong on the hosts and say what to do about it."""
     files: tuple[Path, ...] = ctx.obj.config_files
+    repair = repair or mend  # its name until now
     if probe:
         _probe(files, host, guest.expanduser())
     elif adopt:

@@ -27,7 +27,7 @@ COMMANDS = {
     "transition": ("millpond.cli.transition", "Find disks in Nova's legacy layout."),
     "explain": ("millpond.cli.explain", "Say what would become of an image here, and why."),
     "config": ("millpond.cli.config", "Check, show and sample the configuration."),
-    "doctor": ("millpond.cli.doctor", "Look for what is wrong on this host, and mend it."),
+    "doctor": ("millpond.cli.doctor", "Look for what is wrong on this host, and repair it."),
 }
 
 # The same for a word after the verb that needs more than its siblings do.

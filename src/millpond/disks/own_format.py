@@ -1,4 +1,4 @@
-"""Image files of formats that libvirt does not make: written, checked and mended here."""
+"""Image files of formats that libvirt does not make: written, checked and repaired here."""
 
 from contextlib import AbstractContextManager
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Makes the checks one after the other, and mends what can be mended on the way."""
+"""Makes the checks one after the other, and repairs what can be on the way."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -58,7 +58,7 @@ def examine_host(
 def _examine(
     checks: Sequence[Check[S]], subject: S, lacking: dict[str, str], *, repair: bool
 ) -> Iterator[Finding]:
-    """What a check mends is mended before the next one looks. ``lacking`` is added to."""
+    """What a check repairs is repaired before the next one looks. ``lacking`` is added to."""
     for check in checks:
         reason = next((lacking[name] for name in check.needs if name in lacking), None)
         if reason:
@@ -95,7 +95,7 @@ def _run_look(look: Callable[[S], Iterable[Finding]], subject: S) -> Iterator[Fi
 
 
 def _repair_all(check: Check[S], subject: S) -> list[Finding]:
-    """What came of each mending, and what there is to see after it."""
+    """What came of each repair, and what there is to see after it."""
     found = _run_check(check, subject)
     results = {each.what: _repair(each) for each in found if each.repair}
     if not results:
@@ -116,4 +116,4 @@ def _repair(finding: Finding) -> Finding:
     else:
         what = f"{finding.what}: {done}"
         return replace(finding, level=Level.REPAIRED, what=what, do="", repair=None)
-    return replace(finding, what=f"{finding.what}; mending failed: {reason}", do=do)
+    return replace(finding, what=f"{finding.what}; the repair failed: {reason}", do=do)

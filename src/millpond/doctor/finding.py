@@ -10,7 +10,7 @@ Repair = Callable[[], str]
 
 class Level(StrEnum):
     OK = "ok"
-    REPAIRED = "mended"
+    REPAIRED = "repaired"
     UNKNOWN = "unknown"
     """Not looked at, because of a problem with something else, or because it is not here."""
     WARNING = "warning"

@@ -38,7 +38,7 @@ def tell(findings: Iterable[Finding], *, as_json: bool) -> int:
 
 
 def _show(findings: Iterable[Finding]) -> list[Finding]:
-    """Each as soon as it is found: mending may take a while."""
+    """Each as soon as it is found: repairing may take a while."""
     console = Console(highlight=False)
     marked = console.is_terminal and console.encoding.startswith("utf")
     width = console.width if console.is_terminal else sys.maxsize
@@ -93,5 +93,5 @@ def _plain(finding: Finding) -> dict[str, object]:
         "level": finding.level,
         "what": finding.what,
         "do": finding.do,
-        "mendable": finding.repair is not None,
+        "repairable": finding.repair is not None,
     }

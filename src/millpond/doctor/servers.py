@@ -27,7 +27,7 @@ def interrupted(host: Host) -> Iterator[Finding]:
 
 
 def _advice(error: Interrupted) -> str:
-    """Say it plainly where mending takes something away."""
+    """Say it plainly where a repair takes something away."""
     if error.verb == "create":
         return f"'{Tool.REPAIR}' undoes it: it removes the server with its disks, also if it runs"
     return error.advice

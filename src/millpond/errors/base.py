@@ -6,10 +6,10 @@ from typing import ClassVar
 
 class Tool(StrEnum):
     DOCTOR = "millpond doctor"
-    REPAIR = "millpond doctor --mend"
+    REPAIR = "millpond doctor --repair"
     ADOPT = "millpond doctor --adopt"
     COMPARE_PLACEMENT = "millpond doctor --placement"
-    REPAIR_PLACEMENT = "millpond doctor --placement --mend"
+    REPAIR_PLACEMENT = "millpond doctor --placement --repair"
     PROBE_KVM = "millpond doctor --probe-kvm"
     SERVER = "millpond server"
     IMAGES = "millpond image list"

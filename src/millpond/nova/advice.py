@@ -6,8 +6,8 @@ from millpond.errors import MillpondError, Tool
 
 _PROGRAMS = {
     Tool.DOCTOR: "millpond-nova-doctor",
-    Tool.REPAIR: "millpond-nova-doctor --mend",
-    Tool.ADOPT: "millpond-nova-doctor --mend",
+    Tool.REPAIR: "millpond-nova-doctor --repair",
+    Tool.ADOPT: "millpond-nova-doctor --repair",
     Tool.COMPARE_PLACEMENT: "nova-manage placement audit",
     Tool.REPAIR_PLACEMENT: "nova-manage placement heal_allocations",
     Tool.PROBE_KVM: "virt-host-validate qemu",

@@ -1,4 +1,4 @@
-"""millpond-nova-doctor: what is wrong with the disks of this host's instances, and mending it.
+"""millpond-nova-doctor: what is wrong with the disks of this host's instances, and repairing it.
 
 It reads Nova's database as nova-compute does, through the conductor, and may run beside it.
 """
@@ -30,7 +30,7 @@ def main() -> None:
     asked, rest = _parser().parse_known_args()
     try:
         _configure([sys.argv[0], *rest])
-        found = examine_host(wiring.host(), CHECKS, repair=asked.mend)
+        found = examine_host(wiring.host(), CHECKS, repair=asked.repair)
         sys.exit(report.tell(map(_reword, found), as_json=asked.json))
     except MillpondError as error:
         words = printable(
@@ -47,7 +47,9 @@ def _parser() -> argparse.ArgumentParser:
         description="Look for what is wrong with the disks of this host's instances.",
         epilog="Other options are nova-compute's: --config-file FILE, repeatable.",
     )
-    parser.add_argument("--mend", action="store_true", help="put right what can be")
+    parser.add_argument(
+        "--repair", "--mend", dest="repair", action="store_true", help="repair what can be"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 

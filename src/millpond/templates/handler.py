@@ -157,5 +157,5 @@ def _load(entry_points: str, name: str) -> Any:
 
 
 def _unusable(name: str, reason: str) -> BadOption:
-    advised = "mend or remove the plug-in; docs/plugins.md says what it must be"
+    advised = "repair or remove the plug-in; docs/plugins.md says what it must be"
     return BadOption("[DEFAULT] template_image_handler", f"handler {name!r} {reason}", advised)

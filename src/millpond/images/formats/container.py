@@ -33,7 +33,7 @@ NEEDS_A_PARENT = Objection(
 )
 NOT_CLOSED = Objection(
     "it was not closed properly, or is in use",
-    "stop what uses it; 'qemu-img check -r all' mends what a crash left",
+    "stop what uses it; 'qemu-img check -r all' repairs what a crash left",
 )
 
 LARGEST_TABLES = 1 * GiB

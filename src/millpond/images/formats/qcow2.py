@@ -26,7 +26,7 @@ ENCRYPTED = Objection(
     "decrypt it with 'qemu-img convert' where its key is known",
 )
 MARKED_CORRUPT = Objection(
-    "it is marked as corrupt", "'qemu-img check -r all' mends it, if it can be mended"
+    "it is marked as corrupt", "'qemu-img check -r all' repairs it, if it can be repaired"
 )
 
 _HEADER = struct.Struct(">4sIQIIQIIQQIIQ")
