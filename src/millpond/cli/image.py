@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.output import as_json, details, table, transfer
+from millpond.cli.output import as_json, details, note_new_state, table, transfer
 from millpond.errors import ImageInUse
 from millpond.hosts.cache import remove_image
 from millpond.hosts.deployment import Deployment
@@ -41,9 +41,11 @@ def list_(
     json: Json = False,
 ) -> None:
     """List all images, or some of them."""
+    deployment = Deployment.load(ctx.obj.config_files)
+    note_new_state(deployment.settings.state_path)
     images = [
         each
-        for each in Deployment.load(ctx.obj.config_files).images.all()
+        for each in deployment.images.all()
         if fnmatchcase(each.name, name) and each.format in (format or ImageFormat)
     ]
     if json:

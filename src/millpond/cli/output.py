@@ -93,6 +93,13 @@ def complain(error: MillpondError) -> None:
         print(printable(f"  hint: {error.advice}", keep="\n"), file=sys.stderr)
 
 
+def note_new_state(state: Path) -> None:
+    """An empty list may be that of a path that was misspelt."""
+    if not state.exists():
+        note = f"note: there is no state directory {state} yet; state_path says where it is"
+        print(printable(note), file=sys.stderr)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlobalOptions:
     config_files: tuple[Path, ...] = ()

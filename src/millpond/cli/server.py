@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from millpond.cli import console as terminal
-from millpond.cli.output import as_json, complain, details, table
+from millpond.cli.output import as_json, complain, details, note_new_state, table
 from millpond.cli.several import try_each
 from millpond.errors import BadInput, NoConsole
 from millpond.hosts.deployment import Deployment
@@ -42,6 +42,7 @@ def list_(ctx: typer.Context, json: Json = False) -> None:
     """List all servers."""
     deployment = Deployment.load(ctx.obj.config_files)
     servers, damaged = deployment.records.readable()
+    note_new_state(deployment.settings.state_path)
     states = across_hosts.states(deployment, servers)
     known = across_hosts.addresses(deployment, servers, states)
     for each in damaged:

@@ -12,6 +12,7 @@ from millpond.hosts.deployment import Deployment
 from millpond.hosts.legacy import find_layout
 from millpond.model.names import ServerId
 from millpond.servers.adopt import adopt as take_over
+from millpond.servers.adopt import check_adoptable
 
 _QUESTION = "Is it certain that no nova-compute works on this server any more?"
 
@@ -27,9 +28,11 @@ def adopt(
     """Make a server of Nova's one of Millpond's, with its disks where they are; it runs on."""
     deployment = Deployment.load(ctx.obj.config_files)
     there = deployment.host(host)
+    layout = find_layout(there)
+    check_adoptable(there, layout, ServerId(server))
     if not yes:
         _ask()
-    adopted = take_over(there, find_layout(there), ServerId(server))
+    adopted = take_over(there, layout, ServerId(server))
     show_server(deployment, adopted, json)
 
 

@@ -78,7 +78,7 @@ def add_disk(
     """Add an empty disk, also while the server runs."""
     host, found = Deployment.load(ctx.obj.config_files).find(server)
     if (wanted := parse_size(size)) == 0:
-        raise BadOption("--size", "a disk needs some", "write such as 10G")
+        raise BadOption("--size", "must be larger than 0", "write such as 10G")
     made = data_disks.add(host, found, wanted)
     print(as_json(made) if json else f"{made.role} ({made.target})")
 

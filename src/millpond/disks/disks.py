@@ -20,7 +20,7 @@ from millpond.model.layer import Chain, Layer
 from millpond.model.names import ImageId, ServerId, template_name
 from millpond.model.operation import GrowMethod
 from millpond.model.server import Content, Disk, TemplateRef
-from millpond.model.sizes import MiB, enough_for, format_size, whole_sectors
+from millpond.model.sizes import MiB, check_disk_size, enough_for, format_size, whole_sectors
 from millpond.model.template import Template
 from millpond.records.journal import Watch, watching
 from millpond.system.locks import Locks
@@ -55,6 +55,7 @@ class Disks:
     def plan(self, request: DiskRequest) -> Disk:
         """The disk as it will be, for the record. Raises what makes it impossible; changes
         nothing."""
+        check_disk_size(request.size)
         if request.image:
             return self._plan_from_image(request, request.image)
         if request.content is Content.CONFIG:  # always raw, in the directory pool (B12)

@@ -20,6 +20,7 @@ from millpond.errors.files import (
     BadName as BadName,
     BadOption as BadOption,
     BadSize as BadSize,
+    DiskTooLarge as DiskTooLarge,
     DiskTooSmall as DiskTooSmall,
 )
 from millpond.errors.files import (

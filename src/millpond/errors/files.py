@@ -151,6 +151,14 @@ class BadConfiguration(BadInput):
 
 
 @dataclass(eq=False)
+class DiskTooLarge(BadInput):
+    asked: str
+    most: str
+    message = "a disk of {self.asked} is too large: {self.most} is the most"
+    hint = "ask for less"
+
+
+@dataclass(eq=False)
 class DiskTooSmall(BadInput):
     asked: str
     needed: str

@@ -15,8 +15,10 @@ from millpond.errors.base import (
 @dataclass(eq=False)
 class ImageNotFound(NotFound):
     image: str
+    question: str = ""
+    """Whether another one was meant."""
     message = "there is no image {self.image!r}"
-    hint = "'{tool.IMAGES}' shows what there is, '{tool.ADD_IMAGE}' adds one"
+    hint = "{self.question}'{tool.IMAGES}' shows what there is, '{tool.ADD_IMAGE}' adds one"
 
 
 @dataclass(eq=False)

@@ -10,7 +10,7 @@ from millpond.errors import NotFound, Tool, Unsupported
 from millpond.images.catalogue import Catalogue
 from millpond.images.source import Library, SignatureCheck, TakesUploads
 from millpond.model.image import Image
-from millpond.model.names import ServerId, begun_by, pick
+from millpond.model.names import ServerId, begun_by, did_you_mean, pick
 from millpond.model.server import Server
 from millpond.records.records import FileRecords, Records, RecordsOfHosts
 from millpond.system.locks import Locks
@@ -89,7 +89,8 @@ class Shared:
             return found
         if damaged:
             raise damaged[0]
-        advice = f"'{Tool.SERVER} list' shows what there is"
+        question = did_you_mean(servers, name_or_id)
+        advice = f"{question}'{Tool.SERVER} list' shows what there is"
         if begun := begun_by(servers, name_or_id):
             advice = f"the id of {begun[0].name!r} begins so: say its name, or the whole id"
         raise NotFound(f"there is no server {name_or_id!r}", advice)

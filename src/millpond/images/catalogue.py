@@ -27,7 +27,7 @@ from millpond.errors import (
 from millpond.images.source import Stream
 from millpond.model.boot_images import booted_with
 from millpond.model.image import Image
-from millpond.model.names import UUID, ImageId, pick
+from millpond.model.names import UUID, ImageId, did_you_mean, pick
 from millpond.records import codec
 from millpond.system import files
 from millpond.system.files import CHUNK
@@ -96,7 +96,9 @@ class Catalogue:
         images, unreadable = self.readable()
         if found := pick("image", images, name_or_id, shortened=shortened):
             return found
-        raise unreadable[0] if unreadable else ImageNotFound(name_or_id)
+        if unreadable:
+            raise unreadable[0]
+        raise ImageNotFound(name_or_id, did_you_mean(images, name_or_id))
 
     def remove(self, image: Image) -> None:
         """Forget an image, and its content if no other image has the same. Whether a server
@@ -203,10 +205,11 @@ class Catalogue:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
+        path = self._records.parent
         try:
-            yield
+            with files.explaining_lack_of_space(path):
+                yield
         except OSError as error:
-            path = self._records.parent
             raise StateNotWritable(path, error.strerror or str(error)) from error
 
 

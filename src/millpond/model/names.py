@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import NewType, Protocol, TypeVar
 
 from millpond.errors import Ambiguous, BadName
@@ -55,6 +56,12 @@ def pick(kind: str, known: Iterable[N], said: str, *, shortened: bool = False) -
 def begun_by(known: Iterable[N], said: str) -> list[N]:
     """Those whose ids begin so."""
     return [each for each in known if len(said) >= _SHORTEST_ID and each.id.startswith(said)]
+
+
+def did_you_mean(known: Iterable[Named], said: str) -> str:
+    """For the beginning of a hint: the closest name, if one is close."""
+    found = get_close_matches(said, [each.name for each in known], n=1)
+    return f"did you mean {found[0]!r}? " if found else ""
 
 
 def printable(text: str, keep: str = "") -> str:

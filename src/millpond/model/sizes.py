@@ -3,7 +3,7 @@
 import re
 from decimal import Decimal
 
-from millpond.errors import BadSize
+from millpond.errors import BadSize, DiskTooLarge
 
 KiB = 1024
 MiB = 1024 * KiB
@@ -11,6 +11,8 @@ GiB = 1024 * MiB
 
 _MOST = 2**63 - 1
 """What libvirt and file systems count sizes in."""
+_LARGEST_DISK = 2**51
+"""Of a qcow2 disk with clusters of 64 KiB, by its tables: QEMU's QCOW_MAX_L1_SIZE."""
 _FACTORS = {"": 1, "b": 1, "k": KiB, "m": MiB, "g": GiB, "t": 1024 * GiB}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?|(b)?)", re.IGNORECASE)
 
@@ -29,6 +31,11 @@ def parse_size(text: str, *, unit: str | None = None) -> int:
     if size > _MOST:
         raise BadSize(text)
     return size
+
+
+def check_disk_size(size: int) -> None:
+    if size > _LARGEST_DISK:
+        raise DiskTooLarge(format_size(size), format_size(_LARGEST_DISK))
 
 
 def whole_sectors(size: int) -> int:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from millpond.errors import BadName, Conflict, NameTaken, NotFound, Tool
 from millpond.hosts.host import Host
+from millpond.legacy.disk import LegacyServer
 from millpond.legacy.layout import NovaLayout
 from millpond.legacy.nova_domain import NovaDomainXml, objections, server_of
 from millpond.libvirt.domains import ON
@@ -23,9 +24,12 @@ _ADOPTABLE = (
 )
 
 
-def adopt(host: Host, layout: NovaLayout, id: ServerId) -> Server:
-    """The caller has made sure that Nova does not work on it any more."""
-    if known := host.records.find(id):
+def check_adoptable(
+    host: Host, layout: NovaLayout, id: ServerId
+) -> tuple[LegacyServer, NovaDomainXml]:
+    """What Nova has of it; raises what is in the way."""
+    everything = host.records.all()
+    if known := next((each for each in everything if id in (each.id, each.name)), None):
         what = f"server {id} is Millpond's already, named {known.name!r}"
         raise Conflict(what, f"'{Tool.SERVER} show {known.name}' shows it")
     found = layout.find(id)
@@ -36,6 +40,12 @@ def adopt(host: Host, layout: NovaLayout, id: ServerId) -> Server:
     if (reasons := tuple(objections(found, domain))) or domain is None:
         raise Conflict(f"server {id} cannot be adopted: {'; '.join(reasons)}", _ADOPTABLE)
     refuse_foreign_servers(host)
+    return found, domain
+
+
+def adopt(host: Host, layout: NovaLayout, id: ServerId) -> Server:
+    """The caller has made sure that Nova does not work on it any more."""
+    found, domain = check_adoptable(host, layout, id)
     made = replace(server_of(found, domain, host.name), should_run=host.domains.state(id) in ON)
     server = _rename_as_in_nova(host, made, domain)
     with host.records.lock(server), host.records.lock_name(server.name):

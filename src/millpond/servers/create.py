@@ -212,6 +212,7 @@ def create(
     with host.records.lock(server):
         beginning = _taking_its_name(host, server, request.networks)
         made = journal.run(verb, server, notes, host.watch, beginning)
+    steps.warn_of_small_pools(host, made)
     LOG.info("created server %s (%s) on %s", made.name, made.id, host.name)
     return made
 

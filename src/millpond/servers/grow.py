@@ -10,7 +10,7 @@ from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON
 from millpond.model.operation import GrowDetails, GrowMethod
 from millpond.model.server import Content, Disk, Server
-from millpond.model.sizes import format_size, whole_sectors
+from millpond.model.sizes import check_disk_size, format_size, whole_sectors
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
@@ -67,6 +67,7 @@ def _is_live(host: Host, server: Server, disk: Disk) -> bool:
 
 
 def _refuse(disk: Disk, size: int) -> None:
+    check_disk_size(size)
     what = f"making {disk.role} {format_size(size)} large"
     if not disk.content.is_seen_by_the_guest:
         reason = "it is a file that the guest is started with, and no disk"

@@ -40,7 +40,7 @@ LOG = logging.getLogger(__name__)
 
 _NETWORK = "--network"
 
-_REPAIR = f"'{Tool.REPAIR_PLACEMENT}' puts that right"
+_REPAIR = f"'{Tool.REPAIR_PLACEMENT}' repairs that"
 
 
 def load_idle(host: Host, server: Server, *, but: Collection[str] = ()) -> Server:
@@ -96,6 +96,23 @@ def check_size(host: Host, flavor: Flavor, hardware: Hardware) -> None:
             f"{format_size(limits.memory)}"
         )
         raise ExceedsHost("--memory", reason, "write less")
+
+
+def warn_of_small_pools(host: Host, server: Server) -> None:
+    """A thin disk may promise more than there is."""
+    for disk in server.disks:
+        pool = host.pools.ensure(disk.pool)
+        free = pool.usage().available
+        if pool.capabilities.sparse and disk.size > free:
+            LOG.warning(
+                "%s of server %s, %s, is larger than the free space in pool %s, %s: the guest can "
+                "fill that",
+                disk.role,
+                server.name,
+                format_size(disk.size),
+                disk.pool,
+                format_size(free),
+            )
 
 
 def plan_networks(host: Host, networks: Sequence[Network]) -> tuple[Network, ...]:

@@ -221,8 +221,9 @@ def explaining_lack_of_space(where: Path, what: str = "", needed: str = "") -> I
 
 
 def free_space(where: Path) -> int:
-    """Bytes that we may still write there."""
-    found = os.statvfs(where)
+    """Bytes that we may still write there, or where it will be made."""
+    there = next(each for each in (where, *where.parents) if each.exists())
+    found = os.statvfs(there)
     return found.f_bavail * found.f_frsize
 
 
