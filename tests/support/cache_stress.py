@@ -97,7 +97,8 @@ class Person:
             name = f"copy-{self._random.getrandbits(64):x}-of-{server.image.name}"
             intake = Intake(self._host.shared.images_directory)
             request = SnapshotRequest(name=name)
-            self._snapshots.append(snapshot(self._host, intake, server, request))
+            made = snapshot(self._host, intake, server, request)
+            self._snapshots.extend(made.images)
 
     def _remove_snapshot(self) -> None:
         """Behind the cache's back: its template goes when nothing uses it."""

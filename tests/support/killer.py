@@ -5,7 +5,7 @@ killer CONFIG VERB STEP MOMENT delete|start|reboot NAME
 killer CONFIG VERB STEP MOMENT grow|add|remove NAME BYTES|DISK
 killer CONFIG VERB STEP MOMENT grow NAME BYTES without-files
 killer CONFIG VERB STEP MOMENT nic add|nic remove NAME NETWORK|MAC
-killer CONFIG VERB STEP MOMENT snapshot NAME IMAGE
+killer CONFIG VERB STEP MOMENT snapshot|snapshot all NAME IMAGE
 killer CONFIG VERB STEP MOMENT prune
 """
 
@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from millpond.hosts.deployment import Deployment
@@ -55,9 +56,11 @@ def grow(deployment: Deployment, name: str, size: str, *how: str) -> None:
     grow_disk(host, server, "disk", int(size))
 
 
-def take_snapshot(deployment: Deployment, name: str, image: str) -> None:
+def take_snapshot(
+    deployment: Deployment, name: str, image: str, *, all_disks: bool = False
+) -> None:
     host, server = deployment.find(name)
-    request = snapshot.SnapshotRequest(name=image)
+    request = snapshot.SnapshotRequest(name=image, all_disks=all_disks)
     snapshot.snapshot(host, Intake(deployment.images_directory), server, request)
 
 
@@ -88,6 +91,7 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "nic add": of_server(lambda host, server, nic: nics.add(host, server, parse_network(nic))),
     "nic remove": of_server(nics.remove),
     "snapshot": take_snapshot,
+    "snapshot all": partial(take_snapshot, all_disks=True),
     "prune": prune,
 }
 

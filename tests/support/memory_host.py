@@ -4,7 +4,7 @@ Volumes hold bytes, a guest writes single ones to the disks that it has: so a te
 any was lost.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -370,11 +370,12 @@ class BlockJobs:
         ]
         return frozenset(self._world.path(each.source) for each in layers if each and each.source)
 
-    def freeze(self, id: str, target: str, overlay: str) -> None:
+    def freeze(self, id: str, overlays: Mapping[str, str]) -> None:
         with self._world.moments.around("call"):
-            disk = self._disk(id, target)
-            below = BackingStoreXml(source=disk.source)
-            self._put(id, replace(disk, source=SourceXml(file=overlay), backing=below))
+            for target, overlay in overlays.items():
+                disk = self._disk(id, target)
+                below = BackingStoreXml(source=disk.source)
+                self._put(id, replace(disk, source=SourceXml(file=overlay), backing=below))
 
     def commit(self, id: str, target: str, _overlay: str) -> None:
         """Until the pivot whatever the guest writes goes to both."""

@@ -15,7 +15,7 @@ def take(millpond: Millpond, watch: Watch) -> Image:
     host = Deployment.load([millpond.config], watch).host()
     intake = Intake(host.shared.images_directory)
     request = SnapshotRequest(name="snap")
-    return snapshot(host, intake, host.shared.server("web"), request)
+    return snapshot(host, intake, host.shared.server("web"), request).images[0]
 
 
 def at(step: str, moment: StepMoment, act: Callable[[], object]) -> Watch:

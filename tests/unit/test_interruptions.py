@@ -24,7 +24,7 @@ from millpond.servers.create import ServerRequest
 from millpond.servers.create import create as create_server
 from millpond.servers.grow import grow as grow_disk
 from millpond.servers.recover import VERBS, recover
-from millpond.servers.snapshot import snapshotting
+from millpond.servers.snapshot import kept_disks, snapshotting
 from millpond.servers.snapshot_strategies import plan_snapshot
 from tests.support.memory_host import CONTENT, IMAGE, NONE, Fault, Killed, World
 
@@ -133,7 +133,7 @@ def snapshot(world: World, server: Server) -> None:
     host = world.host
     with host.records.lock(server):
         current = steps.load_idle(host, server)
-        details = plan_snapshot(host, current)
+        details = plan_snapshot(host, current, kept_disks(current))
         assert details is not None
         verb = snapshotting(host, details, lambda _server: world.guest_writes())
         journal.run(verb, current, ServerJournal(host.records, details), host.watch)
@@ -284,6 +284,13 @@ SCENARIOS = {
         )
     },
     "snapshot": Scenario(verb="snapshot", make=running, act=snapshot),
+    "snapshot of all disks": Scenario(verb="snapshot", make=with_data(running), act=snapshot),
+    "snapshot of all disks, one detached": Scenario(
+        verb="snapshot", make=with_detached(running), act=snapshot
+    ),
+    "delete over a snapshot of all disks": Scenario(
+        verb="delete", make=interrupted(with_data(running), snapshot, 5), act=_delete
+    ),
 }
 
 WRITES, STEPS = frozenset({"write"}), frozenset({"step"})

@@ -297,7 +297,7 @@ WRITTEN = {
    "state": "running"
   }
  }""",
-        OverlayDetails(overlay=OVERLAY, state="running"),
+        OverlayDetails(overlays={"disk": OVERLAY}, state="running"),
     ),
     "snapshot that is merged by a paused guest": (
         """{
@@ -311,7 +311,47 @@ WRITTEN = {
    "merging": "yes"
   }
  }""",
-        OverlayDetails(overlay=OVERLAY, state="running", merging=True),
+        OverlayDetails(overlays={"disk": OVERLAY}, state="running", merging=True),
+    ),
+    "snapshot of several disks of a running server": (
+        """{
+  "verb": "snapshot",
+  "step": "quiesce",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "pool": "disks",
+   "volume": "a8af1e4b-1765-49c5-b3e4-703775977dff_disk.snapshot",
+   "pool disk.data0": "more",
+   "volume disk.data0": "a8af1e4b-1765-49c5-b3e4-703775977dff_disk.data0.snapshot",
+   "roles": "disk disk.data0 disk.data1",
+   "state": "running",
+   "quiesces": "yes"
+  }
+ }""",
+        OverlayDetails(
+            overlays={
+                "disk": OVERLAY,
+                "disk.data0": VolumeSource(
+                    pool="more",
+                    volume="a8af1e4b-1765-49c5-b3e4-703775977dff_disk.data0.snapshot",
+                ),
+            },
+            roles=("disk", "disk.data0", "disk.data1"),
+            state="running",
+            quiesces=True,
+        ),
+    ),
+    "snapshot of several disks by their pools": (
+        """{
+  "verb": "snapshot",
+  "step": "freeze",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "roles": "disk disk.data0",
+   "state": "running"
+  }
+ }""",
+        NativeSnapshotDetails(roles=("disk", "disk.data0"), state="running"),
     ),
     "snapshot by the pool": (
         """{
@@ -362,7 +402,7 @@ ONLY_READ = {
    "volume": "a8af1e4b-1765-49c5-b3e4-703775977dff_disk.snapshot",
    "state": "running"
   }""",
-        DeleteDetails(overlay=OVERLAY),
+        DeleteDetails(overlays={"disk": OVERLAY}),
     ),
     "delete over a snapshot by force": (
         DELETED
@@ -372,7 +412,7 @@ ONLY_READ = {
    "state": "running",
    "force": "yes"
   }""",
-        DeleteDetails(force=True, overlay=OVERLAY),
+        DeleteDetails(force=True, overlays={"disk": OVERLAY}),
     ),
     "delete over a grow": (
         DELETED
@@ -447,7 +487,7 @@ def known(found, before):
 
 @pytest.mark.parametrize("force", [False, True])
 def test_deleting_writes_what_an_older_version_looks_for(force):
-    details = DeleteDetails(force=force, overlay=OVERLAY)
+    details = DeleteDetails(force=force, overlays={"disk": OVERLAY})
     operation = Operation(verb="delete", step="stop", started="now", details=details)
     server = codec.decode_server(record("null"), WHERE)
     written = codec.plain_server(replace(server, operation=operation))["operation"]["details"]
@@ -458,8 +498,8 @@ def test_deleting_writes_what_an_older_version_looks_for(force):
 @pytest.mark.parametrize("name", WRITTEN | ONLY_READ)
 def test_the_overlay_of_a_snapshot_is_known(name):
     written, _ = (WRITTEN | ONLY_READ)[name]
-    found = codec.decode_server(record(written), WHERE).overlay
-    assert found == (OVERLAY if ".snapshot" in written else None)
+    found = codec.decode_server(record(written), WHERE).overlays
+    assert found.get("disk") == (OVERLAY if ".snapshot" in written else None)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,8 @@ def pool():
 @pytest.fixture
 def host(pool, tmp_path):
     records = FileRecords(tmp_path, Locks(tmp_path / "locks"))
-    return host_with(disks=disks_of({Backend.QCOW2: pool}), records=records)
+    off = SimpleNamespace(state=lambda _id: "stopped")
+    return host_with(disks=disks_of({Backend.QCOW2: pool}), records=records, domains=off)
 
 
 def take(host, extract):
@@ -67,11 +68,10 @@ def take(host, extract):
 
 
 def test_it_is_frozen_before_and_thawed_after(host, pool):
-    """Whether the server runs is not asked."""
     taken = take(host, lambda _: pool.asked.append("extract"))
     assert pool.asked == ["freeze disk", "extract", "thaw disk"]
     assert taken.operation is None
-    assert taken.overlay is None
+    assert not taken.overlays
 
 
 def test_it_is_thawed_when_the_copy_fails(host, pool):
@@ -101,7 +101,7 @@ def test_a_disk_that_goes_is_thawed_first(host, pool):
 SERVER = server()
 OVERLAY = f"{SERVER.disks[0].volume}.snapshot"
 DETAILS = OverlayDetails(
-    overlay=VolumeSource(pool="nova-disks-pool", volume=OVERLAY), state="running"
+    overlays={"disk": VolumeSource(pool="nova-disks-pool", volume=OVERLAY)}, state="running"
 )
 
 
@@ -117,7 +117,7 @@ class Volumes:
 
     def find(self, name):
         path = str(self.directory / name)
-        return SimpleNamespace(path=path) if name in self.left else None
+        return SimpleNamespace(name=name, path=path) if name in self.left else None
 
     get = find
 

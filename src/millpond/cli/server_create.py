@@ -20,8 +20,10 @@ from millpond.cli.server import Json, app, show_server
 from millpond.config import Settings
 from millpond.errors import BadOption, FileNotReadable
 from millpond.hosts.deployment import Deployment
+from millpond.model.boot_images import find_disk_images
 from millpond.model.devices import Devices, check_description, parse_devices
 from millpond.model.formats import ImageFormat
+from millpond.model.names import ImageId
 from millpond.model.network_option import HELP as NETWORK_HELP
 from millpond.model.network_option import PUBLISH_HELP, parse_network, publish_ports
 from millpond.model.server import Firmware, Flavor
@@ -99,9 +101,14 @@ def create(
     if not config_drive and guest != GuestConfiguration():
         raise BadOption("--no-config-drive", "keys and data are on it", "leave one of them out")
     networks = tuple(filter(None, (parse_network(each) for each in network or ["user"])))
+    found = deployment.images.get(image or iso)
+    others = find_disk_images(
+        found.properties, lambda each: deployment.images.describe(ImageId(each))
+    )
     request = ServerRequest(
         name=name,
-        image=deployment.images.get(image or iso),
+        image=found,
+        disks={} if iso else others,
         installs=bool(iso),
         flavor=choose_flavor(deployment.settings, flavor, vcpus, sizes),
         networks=publish_ports(networks, publish or []),

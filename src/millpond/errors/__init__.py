@@ -106,6 +106,7 @@ from millpond.errors.servers import (
     NoAddress as NoAddress,
     NeedsHostFiles as NeedsHostFiles,
     NoConsole as NoConsole,
+    NotQuiesced as NotQuiesced,
     NotWrittenBack as NotWrittenBack,
     OverlayUnclear as OverlayUnclear,
     StillNeeded as StillNeeded,

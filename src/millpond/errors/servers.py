@@ -91,6 +91,17 @@ class WrongState(Conflict):
 
 
 @dataclass(eq=False)
+class NotQuiesced(Conflict):
+    server: str
+    reason: str
+    message = "the file systems of server {self.server!r} cannot be frozen: {self.reason}"
+    hint = (
+        "start qemu-guest-agent in the guest, or leave out --quiesce: then the snapshot is as "
+        "after a power failure"
+    )
+
+
+@dataclass(eq=False)
 class StillNeeded(Conflict):
     volume: str
     server: str

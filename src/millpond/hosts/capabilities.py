@@ -92,7 +92,7 @@ def volume_owners(host: Host, pool: LibvirtPool) -> Mapping[str, str]:
     templates = list_templates(host) if keeps_templates else ()
     servers, _ = host.shared.records.readable()  # of all hosts: they may share the pool
     disks = [(disk, server) for server in servers for disk in server.disks]
-    overlays = [(server.overlay, server) for server in servers]
+    overlays = [(each, server) for server in servers for each in server.overlays.values()]
     return {
         **{
             disk.template.volume: f"disk {disk.role} of server {server.name}, as its base"
@@ -106,5 +106,5 @@ def volume_owners(host: Host, pool: LibvirtPool) -> Mapping[str, str]:
             if disk.pool == pool.name
             for name in server.volumes_of(disk)
         },
-        **{o.volume: f"server {s.name}" for o, s in overlays if o and o.pool == pool.name},
+        **{o.volume: f"server {s.name}" for o, s in overlays if o.pool == pool.name},
     }

@@ -100,7 +100,7 @@ class Shared:
         return tuple(
             server.name
             for server in self.records.all()
-            if image.id in {each.id for each in server.images.values()}
+            if image.id in {each.id for each in server.every_image}
         )
 
     def image_names(self) -> Mapping[str, str]:

@@ -4,11 +4,12 @@ import hashlib
 import logging
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol
 
 from millpond.errors import BadOption, DamagedRecord, NameTaken
 from millpond.images.catalogue import LOCK, Catalogue, ImageRecord, lock_of
@@ -28,7 +29,11 @@ from millpond.system import files
 
 LOG = logging.getLogger(__name__)
 
-Publish = Callable[[Received], Image]
+
+class Publish(Protocol):
+    def __call__(self, received: Received, more: Mapping[str, str] | None = None) -> Image:
+        """Add what was received, with more properties than were known before."""
+        ...
 
 
 class Intake(Catalogue):
@@ -78,8 +83,8 @@ class Intake(Catalogue):
         self._refuse_taken(name)
         found = self._with_ids(format, properties or {})
 
-        def publish(received: Received) -> Image:
-            image = _image(id, name, format, received, found)
+        def publish(received: Received, more: Mapping[str, str] | None = None) -> Image:
+            image = _image(id, name, format, received, {**found, **(more or {})})
             self._publish(image, part)
             LOG.info("added image %s (%s)", image.name, image.id)
             return image

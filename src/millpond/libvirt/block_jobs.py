@@ -1,6 +1,6 @@
 """A layer put on a disk of a running domain, and taken away again: libvirt's calls for it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,13 +32,16 @@ class BlockJobs:
         with self._running(id, f"asking for the size of {target}") as domain:
             return int(domain.blockInfo(target)[0])
 
-    def freeze(self, id: ServerId, target: str, overlay: str) -> None:
-        """The guest goes on in an overlay, a file. What it has written so far stays as it is at
-        this moment; the other disks are left alone."""
-        with self._running(id, f"freezing {target}") as domain:
+    def freeze(self, id: ServerId, overlays: Mapping[str, str]) -> None:
+        """The guest goes on in overlays, files by the targets of their disks. What it has written
+        so far stays as it is, on all of them at one moment; other disks are left alone."""
+        with self._running(id, f"freezing {', '.join(overlays)}") as domain:
             running = DomainXml.from_xml(domain.XMLDesc(0))
-            _refuse_another_definition(domain, running, target)
-            disks = tuple(_snapshot_disk(disk, target, overlay) for disk in running.disks)
+            for target in overlays:
+                _refuse_another_definition(domain, running, target)
+            disks = tuple(
+                _snapshot_disk(disk, overlays.get(disk.target)) for disk in running.disks
+            )
             xml = DomainSnapshotXml(disks=disks).to_xml()
             domain.snapshotCreateXML(xml, libvirtd.FREEZE_FLAGS)
 
@@ -112,12 +115,12 @@ def _refuse_another_definition(domain: Any, running: DomainXml, target: str) -> 
         )
 
 
-def _snapshot_disk(disk: DiskXml, target: str, overlay: str) -> SnapshotDiskXml:
+def _snapshot_disk(disk: DiskXml, overlay: str | None) -> SnapshotDiskXml:
     """Said of every disk: for one that is not named, libvirt would make an overlay by itself."""
-    if disk.target != target:
+    if overlay is None:
         return SnapshotDiskXml(name=disk.target, snapshot="no")
     return SnapshotDiskXml(
-        name=target,
+        name=disk.target,
         snapshot="external",
         type="file",  # libvirt takes no volume here (trap 15)
         driver_type=DiskFormat.QCOW2,

@@ -1,21 +1,26 @@
-"""Images that others are booted with: kernels and ramdisks, named by properties."""
+"""Images that belong to others: kernels, ramdisks and further disks, named by properties."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from millpond.errors import BadOption
 from millpond.model.formats import ImageFormat
-from millpond.model.image import KERNEL_ID, RAMDISK_ID, Image
+from millpond.model.image import KERNEL_ID, RAMDISK_ID, Image, disks_of
 from millpond.model.server import Content
 
 
 def booted_with(images: Iterable[Image], image: Image) -> tuple[str, ...]:
-    """Names of the images whose kernel or ramdisk this one is."""
-    return tuple(each.name for each in images if each.boots_with(image.id))
+    """Names of the images whose kernel or ramdisk, or other disk, this one is."""
+    return tuple(each.name for each in images if each.needs(image.id))
 
 
 Find = Callable[[str], Image]
 """The image that a property names. Raises ImageNotFound."""
+
+
+def find_disk_images(properties: Mapping[str, str], find: Find) -> dict[str, Image]:
+    """What the other disks of a server are made from, by their roles."""
+    return {role: find(id) for role, id in disks_of(properties).items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,10 @@
 """An image as its source describes it: a claim, until its bytes are inspected."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from millpond.errors import BadOption
 from millpond.model.formats import ImageFormat
 from millpond.model.names import ImageId
 from millpond.model.transfer import Digest
@@ -10,6 +12,30 @@ from millpond.model.transfer import Digest
 KERNEL_ID = "kernel_id"
 RAMDISK_ID = "ramdisk_id"
 """Glance's names for the images that a disk without a boot loader is booted with."""
+
+
+DISKS = "millpond_disks"
+"""The images of the other disks of the server whose root disk an image holds."""
+_DISK = re.compile(r"(disk\.(?:data|eph)\d{1,2})=([\w-]+)")
+
+
+def state_disks(images: Mapping[str, ImageId]) -> dict[str, str]:
+    """As a property: the image of each disk, by its role."""
+    stated = " ".join(f"{role}={id}" for role, id in images.items())
+    return {DISKS: stated} if stated else {}
+
+
+def disks_of(properties: Mapping[str, str]) -> dict[str, ImageId]:
+    """What that property says; whoever may add images may have written anything."""
+    found: dict[str, ImageId] = {}
+    for each in properties.get(DISKS, "").split():
+        match = _DISK.fullmatch(each)
+        if not match or match[1] in found:
+            reason = f"{each!r} is not a disk and its image"
+            advised = "write such as disk.data0=ID, each disk once"
+            raise BadOption(f"image property {DISKS}", reason, advised)
+        found[match[1]] = ImageId(match[2])
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +59,12 @@ class Image:
     def expected(self) -> Digest:
         return Digest(algorithm=self.digest_algorithm, value=self.digest)
 
-    def boots_with(self, other: ImageId) -> bool:
-        """Whether the other one is its kernel or its ramdisk."""
-        return other in (self.properties.get(KERNEL_ID), self.properties.get(RAMDISK_ID))
+    def needs(self, other: ImageId) -> bool:
+        """Whether the other one is its kernel or its ramdisk, or of another disk of its server."""
+        named = self.properties.get(DISKS, "").split()
+        with_it = (each.partition("=")[2] for each in named)
+        return other in (
+            self.properties.get(KERNEL_ID),
+            self.properties.get(RAMDISK_ID),
+            *with_it,
+        )

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from millpond.errors import BadOption
+from millpond.model.image import disks_of
 from millpond.model.server import TARGET_PREFIXES, Firmware
 
 VIF_MODELS = ("virtio", "e1000", "e1000e", "rtl8139", "ne2k_pci", "pcnet", "vmxnet3")
@@ -19,6 +20,7 @@ def check_properties(properties: Mapping[str, str]) -> None:
     vif_model_of(properties)
     machine_of(properties)
     command_line_of(properties)
+    disks_of(properties)
 
 
 def firmware_of(properties: Mapping[str, str]) -> Firmware:

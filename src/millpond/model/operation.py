@@ -1,10 +1,16 @@
 """The operation under way on a server, and the details that its verb keeps in the journal."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from millpond.model.layer import VolumeSource
+
+ROOT = "disk"
+"""The role of a server's root disk."""
+
+Overlays = Mapping[str, VolumeSource]
+"""What takes the writes of a running server while its disks are copied, by their roles."""
 
 
 class Details:
@@ -67,33 +73,37 @@ class RenameDetails(Details):
 class DeleteDetails(Details):
     force: bool = False
     """What cannot be reached is left."""
-    overlay: VolumeSource | None = None
-    """What a snapshot that was interrupted before has put above the root disk."""
+    overlays: Overlays = field(default_factory=dict)
+    """What a snapshot that was interrupted before has put above its disks."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotDetails(Details):
-    """How the disk is kept as it is while it is copied."""
+    """How disks are kept as they are while they are copied."""
 
-    __slots__ = ()
+    roles: tuple[str, ...] = (ROOT,)
+    """Of the disks that are copied."""
+    state: str = ""
+    """Of the domain, when the snapshot began."""
+    quiesces: bool = False
+    """The guest agent is asked to freeze the guest's file systems for the moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotRunningDetails(SnapshotDetails):
-    """The server is off."""
+    """Nobody writes to them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeSnapshotDetails(SnapshotDetails):
-    """The pool takes the snapshot itself."""
+    """Their pools take the snapshots themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlayDetails(SnapshotDetails):
-    """The server writes to an overlay meanwhile."""
+    """The server writes to overlays meanwhile, but for disks whose pools take snapshots."""
 
-    overlay: VolumeSource
-    state: str
-    """Of the domain, when the snapshot began."""
+    overlays: Overlays
     merging: bool = False
     """The domain that runs was started to merge, and its guest does nothing."""
 

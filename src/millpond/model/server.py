@@ -9,9 +9,8 @@ from millpond.errors import DiskNotFound
 from millpond.model.devices import Devices
 from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.image import Image
-from millpond.model.layer import VolumeSource
 from millpond.model.names import ImageId, ServerId, extracted_name, grown_name
-from millpond.model.operation import DeleteDetails, Operation, OverlayDetails
+from millpond.model.operation import DeleteDetails, Operation, OverlayDetails, Overlays
 from millpond.model.sizes import GiB, MiB
 
 
@@ -91,6 +90,19 @@ class Network:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImageRef:
+    """The image that a server was made from, as it was then."""
+
+    id: ImageId
+    name: str
+    format: ImageFormat
+
+    @classmethod
+    def of(cls, image: Image) -> Self:
+        return cls(id=image.id, name=image.name, format=image.format)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateRef:
     """The template that a disk is made from."""
 
@@ -143,6 +155,8 @@ class Disk:
     a ploop disk. Pool and volume are empty then, and its template is a file of the cache."""
     bus: str = ""
     """Empty: as the server's hardware has it."""
+    image: ImageRef | None = None
+    """What a data disk was made from; None: it began empty, or is a disk of another kind."""
 
     @property
     def is_attached(self) -> bool:
@@ -157,19 +171,6 @@ class Disk:
     def location(self) -> str:
         """Where it is, in words."""
         return self.path or f"{self.pool}/{self.volume}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageRef:
-    """The image that a server was made from, as it was then."""
-
-    id: ImageId
-    name: str
-    format: ImageFormat
-
-    @classmethod
-    def of(cls, image: Image) -> Self:
-        return cls(id=image.id, name=image.name, format=image.format)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,12 +231,12 @@ class Server:
     schema: int = field(default=SCHEMA)
 
     @property
-    def overlay(self) -> VolumeSource | None:
-        """What a snapshot, under way or interrupted, puts above the root disk."""
+    def overlays(self) -> Overlays:
+        """What a snapshot, under way or interrupted, puts above its disks."""
         match self.operation and self.operation.details:
-            case OverlayDetails(overlay=found) | DeleteDetails(overlay=found):
+            case OverlayDetails(overlays=found) | DeleteDetails(overlays=found):
                 return found
-        return None
+        return {}
 
     @property
     def starts_with_host(self) -> bool:
@@ -262,6 +263,11 @@ class Server:
             Content.CDROM: self.cdrom and self.cdrom.image,
         }
         return {content: image for content, image in found.items() if image}
+
+    @property
+    def every_image(self) -> tuple[ImageRef, ...]:
+        """With those that its data disks were made from."""
+        return (*self.images.values(), *(each.image for each in self.disks if each.image))
 
     def volumes_of(self, disk: Disk) -> tuple[str, ...]:
         """Its volume, and what may lie beside it while an operation is under way."""

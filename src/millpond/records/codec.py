@@ -15,6 +15,7 @@ import msgspec
 from millpond.errors import DamagedRecord, NewerRecord
 from millpond.model.layer import VolumeSource
 from millpond.model.operation import (
+    ROOT,
     DeleteDetails,
     Details,
     DiskDetails,
@@ -26,6 +27,7 @@ from millpond.model.operation import (
     Operation,
     OtherDetails,
     OverlayDetails,
+    Overlays,
     RenameDetails,
     SnapshotDetails,
 )
@@ -106,12 +108,10 @@ def _encode_details(details: Details | None) -> dict[str, str]:
             return {"role": role, "size": str(size), "way": method.value}
         case DiskDetails() | NicDetails() | RenameDetails():
             return dict(plain(details))
-        case DeleteDetails(force=force, overlay=overlay):
-            return {**_encode_overlay(overlay), **_flag("force", force)}
-        case NotRunningDetails():
-            return {"still": _YES}
-        case OverlayDetails(overlay=overlay, state=state, merging=merging):
-            return {**_encode_overlay(overlay), "state": state, **_flag("merging", merging)}
+        case DeleteDetails(force=force, overlays=overlays):
+            return {**_encode_overlays(overlays), **_flag("force", force)}
+        case SnapshotDetails():
+            return _encode_snapshot(details)
         case OtherDetails(entries=entries):
             return dict(entries)
     return {}
@@ -130,27 +130,55 @@ def _decode_details(verb: str, entries: Mapping[str, str]) -> Details | None:
         case "rename":
             return RenameDetails(before=entries["before"])
         case "delete":
-            return DeleteDetails(force="force" in entries, overlay=_decode_overlay(entries))
+            return DeleteDetails(force="force" in entries, overlays=_decode_overlays(entries))
         case "snapshot":
             return _decode_snapshot(entries)
     return OtherDetails(entries=entries) if entries else None
 
 
+def _encode_snapshot(details: SnapshotDetails) -> dict[str, str]:
+    """The root disk alone is not named: once it was the only one."""
+    found = {} if details.roles == (ROOT,) else {"roles": " ".join(details.roles)}
+    if details.state:
+        found["state"] = details.state
+    found |= _flag("quiesces", details.quiesces)
+    match details:
+        case OverlayDetails(overlays=overlays, merging=merging):
+            return {**_encode_overlays(overlays), **found, **_flag("merging", merging)}
+        case NotRunningDetails():
+            return {"still": _YES, **found}
+    return found
+
+
 def _decode_snapshot(entries: Mapping[str, str]) -> SnapshotDetails:
-    if overlay := _decode_overlay(entries):
-        merging = "merging" in entries
-        return OverlayDetails(overlay=overlay, state=entries["state"], merging=merging)
-    return NotRunningDetails() if "still" in entries else NativeSnapshotDetails()
+    roles, state = tuple(entries.get("roles", ROOT).split()), entries.get("state", "")
+    quiesces = "quiesces" in entries
+    if overlays := _decode_overlays(entries):
+        merging, state = "merging" in entries, entries["state"]
+        return OverlayDetails(
+            roles=roles, state=state, quiesces=quiesces, overlays=overlays, merging=merging
+        )
+    kind = NotRunningDetails if "still" in entries else NativeSnapshotDetails
+    return kind(roles=roles, state=state, quiesces=quiesces)
 
 
-def _encode_overlay(overlay: VolumeSource | None) -> dict[str, str]:
-    return {"pool": overlay.pool, "volume": overlay.volume} if overlay else {}
+def _encode_overlays(overlays: Overlays) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for role, each in overlays.items():
+        suffix = "" if role == ROOT else f" {role}"
+        found |= {f"pool{suffix}": each.pool, f"volume{suffix}": each.volume}
+    return found
 
 
-def _decode_overlay(entries: Mapping[str, str]) -> VolumeSource | None:
-    if "volume" not in entries:
-        return None
-    return VolumeSource(pool=entries["pool"], volume=entries["volume"])
+def _decode_overlays(entries: Mapping[str, str]) -> Overlays:
+    """The root disk's are without its role."""
+    found: dict[str, VolumeSource] = {}
+    for key, volume in entries.items():
+        name, _, role = key.partition(" ")
+        if name == "volume":
+            pool = entries[key.replace("volume", "pool", 1)]
+            found[role or ROOT] = VolumeSource(pool=pool, volume=volume)
+    return found
 
 
 def _flag(name: str, value: bool) -> dict[str, str]:

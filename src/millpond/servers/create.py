@@ -2,7 +2,7 @@
 
 import logging
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -67,6 +67,8 @@ class ServerRequest:
     """None: it has no config drive."""
     devices: Devices = field(default_factory=Devices)
     description: str = ""
+    disks: Mapping[str, Image] = field(default_factory=dict)
+    """What other disks are made from, by their roles."""
     installs: bool = False
     """The image is a medium for the CD-ROM drive, and the root disk begins blank."""
 
@@ -79,12 +81,17 @@ def scheduling_request(request: ServerRequest, host: str = "") -> SchedulingRequ
         image_format=request.image.format,
         vcpus=flavor.vcpus,
         memory=flavor.memory,
-        root=0 if request.installs else root_size(request.image, flavor.disk),
+        root=0 if request.installs else _size_of_images(request),
         blank=flavor.ephemeral + flavor.swap + (flavor.disk if request.installs else 0),
         image_properties=request.image.properties,
         extra_specs=flavor.extra_specs,
         host=host,
     )
+
+
+def _size_of_images(request: ServerRequest) -> int:
+    others = (root_size(each, 0) for each in request.disks.values())
+    return root_size(request.image, request.flavor.disk) + sum(others)
 
 
 def plan_server(host: Host, request: ServerRequest) -> Server:
@@ -129,7 +136,9 @@ def _disk_requests(
         yield disk(role="disk", content=Content.BLANK, size=flavor.disk)
     else:
         yield disk(role="disk", size=flavor.disk, image=request.image)
-    if flavor.ephemeral:
+    for role, image in request.disks.items():
+        yield disk(role=role, content=Content.DATA, image=image)
+    if flavor.ephemeral and "disk.eph0" not in request.disks:
         yield disk(role="disk.eph0", content=Content.EPHEMERAL, size=flavor.ephemeral)
     if flavor.swap:
         yield disk(role="disk.swap", content=Content.SWAP, size=flavor.swap)
@@ -149,7 +158,10 @@ def _plan_disks(
         own = cdrom_bus(hardware.machine) if each.content is Content.CDROM else ""
         taken, bus = {disk.target for disk in disks}, own or hardware.disk_bus
         target = free_target(bus, taken) if each.content.is_seen_by_the_guest else ""
-        disks.append(replace(host.disks.plan(replace(each, target=target)), bus=own))
+        planned = replace(host.disks.plan(replace(each, target=target)), bus=own)
+        is_data = each.image and each.content is Content.DATA
+        image = ImageRef.of(each.image) if each.image and is_data else None
+        disks.append(replace(planned, image=image))
     return tuple(disks)
 
 
@@ -259,7 +271,7 @@ def _give_back(host: Host, server: Server) -> None:
 
 def _fetch_templates(host: Host, content: Creation, templates: Templates, server: Server) -> None:
     for disk in server.disks:
-        image = server.images.get(disk.content)
+        image = disk.image or server.images.get(disk.content)
         id = image.id if image else None
         templates[disk.role] = host.disks.fetch_template(disk, id, content.progress)
 

@@ -31,7 +31,7 @@ def delete(host: Host, server: Server, *, force: bool = False) -> None:
             return
         if not force:
             _look_at_the_disks(host, current)
-        details = DeleteDetails(force=force, overlay=current.overlay)
+        details = DeleteDetails(force=force, overlays=current.overlays)
         notes = ServerJournal(host.records, details, insists=False)
         journal.run(deletion(host, details), current, notes, host.watch)
     LOG.info("deleted server %s (%s)", server.name, server.id)
@@ -41,8 +41,8 @@ def _look_at_the_disks(host: Host, server: Server) -> None:
     """A pool that cannot be used is an error before anything is changed."""
     for disk in server.disks:
         host.disks.exists(disk)
-    if server.overlay:
-        host.pools.ensure(server.overlay.pool)
+    for overlay in server.overlays.values():
+        host.pools.ensure(overlay.pool)
 
 
 def _delete_disks(details: DeleteDetails, host: Host, server: Server) -> None:
@@ -50,7 +50,7 @@ def _delete_disks(details: DeleteDetails, host: Host, server: Server) -> None:
     for disk in server.disks:
         with _leaving(disk.location, force=details.force):
             host.disks.delete(disk)
-    if overlay := details.overlay:
+    for overlay in details.overlays.values():
         with _leaving(f"{overlay.pool}/{overlay.volume}", force=details.force):
             snapshot_strategies.remove_overlay(host, overlay)
 

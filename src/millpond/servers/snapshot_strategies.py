@@ -1,9 +1,9 @@
-"""How a server's root disk is kept as it is while it is copied, and the server goes on."""
+"""How a server's disks are kept as they are while they are copied, and the server goes on."""
 
 import time
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from millpond.errors import (
     GuestWritesFaster,
     LibvirtFailed,
     NeedsHostFiles,
+    NotQuiesced,
     NotWrittenBack,
     OverlayUnclear,
     StillNeeded,
@@ -23,25 +24,26 @@ from millpond.errors import (
 from millpond.hosts.host import Host
 from millpond.libvirt.block_jobs import COPY
 from millpond.libvirt.domains import ON
+from millpond.libvirt.guest_filesystems import has_agent
 from millpond.libvirt.pool import Pool
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import FileSource, Layer, VolumeSource
 from millpond.model.names import overlay_name, volume_name
 from millpond.model.operation import (
+    ROOT,
     NativeSnapshotDetails,
     NotRunningDetails,
     OverlayDetails,
     SnapshotDetails,
 )
 from millpond.model.server import Disk, Server
-from millpond.model.volume import VolumeSpec
+from millpond.model.volume import Volume, VolumeSpec
 from millpond.records.records import without_operation
 from millpond.servers import steps
 from millpond.system import files
 from millpond.system.waiting import POLL
 from millpond.xml.domain import BackingStoreXml, DiskXml, DomainXml, SourceXml
 
-ROOT = "disk"
 _STALLED = 60
 """Seconds in which what is to be written back has not become less: the guest writes as fast."""
 
@@ -64,22 +66,49 @@ class SnapshotStrategy(Protocol):
     def cleanup(self, server: Server) -> None: ...
 
 
-def plan_snapshot(host: Host, server: Server) -> SnapshotDetails | None:
-    """How the disk is kept as it is, for the journal; None if nobody writes to it anyway, and
-    nothing is left of an extraction that was interrupted."""
-    disk = server.get_disk(ROOT)
-    host.disks.exists(disk)  # a pool that cannot be used is an error before anything is begun
-    if host.disks.native_snapshots(disk):
-        return NativeSnapshotDetails()
+def plan_snapshot(
+    host: Host, server: Server, disks: Sequence[Disk] = (), *, quiesce: bool | None = None
+) -> SnapshotDetails | None:
+    """How its disks, the root disk unless others are said, are kept as they are, for the journal;
+    None if nobody writes to them anyway, and an extraction that is interrupted leaves nothing.
+    ``quiesce`` insists that a guest agent freezes the file systems, or that it is not asked."""
+    disks = disks or (server.get_disk(ROOT),)
+    for disk in disks:
+        host.disks.exists(disk)  # a pool that cannot be used is an error before anything is begun
+    native = [disk for disk in disks if host.disks.native_snapshots(disk)]
+    written = [disk for disk in disks if disk not in native and disk.is_attached]
     state = host.domains.state(server.id)
-    if state not in ON:
-        return NotRunningDetails() if host.disks.needs_temporary_volume(disk) else None
-    pool = host.pools.for_disk(Backend.QCOW2, ROOT)
-    volume = overlay_name(volume_name(server.id, ROOT))
+    details = SnapshotDetails(
+        roles=tuple(disk.role for disk in disks),
+        state=(state or "") if state in ON else "",
+        quiesces=_asks_agent(host, server, state, quiesce),
+    )
+    stated = {each.name: getattr(details, each.name) for each in fields(details)}
+    if written and state in ON:
+        overlays = {disk.role: _plan_overlay(host, server, disk) for disk in written}
+        return OverlayDetails(**stated, overlays=overlays)
+    if native:
+        return NativeSnapshotDetails(**stated)
+    needs_volume = any(host.disks.needs_temporary_volume(disk) for disk in disks)
+    return NotRunningDetails(**stated) if needs_volume else None
+
+
+def _asks_agent(host: Host, server: Server, state: str | None, quiesce: bool | None) -> bool:
+    if quiesce is False or state != "running":
+        return False
+    domain = host.domains.description(server.id)
+    found = domain is not None and has_agent(domain)
+    if quiesce and not found:
+        raise NotQuiesced(server.name, "no guest agent has opened its channel")
+    return found
+
+
+def _plan_overlay(host: Host, server: Server, disk: Disk) -> VolumeSource:
+    pool = host.pools.for_disk(Backend.QCOW2, disk.role)
+    volume = overlay_name(volume_name(server.id, disk.role))
     if pool.find(volume):  # somebody else's, and not to be removed with what is undone
         raise VolumeExists(pool.name, volume)
-    overlay = VolumeSource(pool=pool.name, volume=volume)
-    return OverlayDetails(overlay=overlay, state=state or "")
+    return VolumeSource(pool=pool.name, volume=volume)
 
 
 def strategy_for(host: Host, details: SnapshotDetails) -> SnapshotStrategy:
@@ -88,7 +117,7 @@ def strategy_for(host: Host, details: SnapshotDetails) -> SnapshotStrategy:
             return Overlay(host, details)
         case NotRunningDetails():
             return NotRunning()
-    return NativeSnapshot(host)
+    return NativeSnapshot(host, details)
 
 
 def remove_overlay(host: Host, overlay: VolumeSource) -> None:
@@ -97,7 +126,7 @@ def remove_overlay(host: Host, overlay: VolumeSource) -> None:
 
 
 class NotRunning:
-    """The server is off."""
+    """Nobody writes."""
 
     def prepare(self, server: Server) -> None:
         """It needs nothing."""
@@ -106,64 +135,86 @@ class NotRunning:
 
 
 class NativeSnapshot:
-    """The pool takes the snapshot itself."""
+    """The pools take the snapshots themselves."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, details: SnapshotDetails) -> None:
         self._host = host
+        self._details = details
 
     def prepare(self, server: Server) -> None:
         """It needs nothing."""
 
     def begin(self, server: Server) -> None:
-        disk = server.get_disk(ROOT)
-        self._native_snapshots(disk).freeze(disk)
+        """Of several disks while the guest does nothing: all of one moment."""
+        found = self.find(server)
+        several = len(found) > 1 and self._details.state
+        with self._host.domains.pause(server.id) if several else nullcontext():
+            self.freeze(server)
 
     def end(self, server: Server) -> None:
-        disk = server.get_disk(ROOT)
-        self._native_snapshots(disk).thaw(disk)
+        for disk, pool in self.find(server):
+            pool.thaw(disk)
 
-    restore = end
+    def restore(self, server: Server) -> None:
+        """A process that died may have left the guest paused."""
+        try:
+            self.end(server)
+        finally:
+            if self._details.state == "running":
+                self._host.domains.resume(server.id)
 
     def cleanup(self, server: Server) -> None:
         """It leaves nothing."""
 
-    def _native_snapshots(self, disk: Disk) -> SupportsSnapshots:
-        found = self._host.disks.native_snapshots(disk)
-        assert found  # or the journal would name an overlay
-        return found
+    def freeze(self, server: Server) -> None:
+        for disk, pool in self.find(server):
+            pool.freeze(disk)
+
+    def find(self, server: Server) -> list[tuple[Disk, SupportsSnapshots]]:
+        """Those that can, of the disks that are copied."""
+        disks = (server.get_disk(role) for role in self._details.roles)
+        pools = ((disk, self._host.disks.native_snapshots(disk)) for disk in disks)
+        return [(disk, pool) for disk, pool in pools if pool]
 
 
 class Overlay:
-    """The server goes on in an overlay, which is written into the disk afterwards. The overlay's
+    """The server goes on in overlays, which are written into the disks afterwards. An overlay's
     header names no backing file: what lies below it is said by the domain, and by us."""
 
     def __init__(self, host: Host, details: OverlayDetails, stalled: float = _STALLED) -> None:
         self._host = host
         self._details = details
-        self._volume = details.overlay.volume
+        self._native = NativeSnapshot(host, details)
         self._stalled = stalled
 
     def prepare(self, server: Server) -> None:
-        size = self._host.block_jobs.size(server.id, server.get_disk(ROOT).target)
-        self._volumes().create(
-            VolumeSpec(name=self._volume, format=DiskFormat.QCOW2, capacity=size)
-        )
+        for role, overlay in self._details.overlays.items():
+            size = self._host.block_jobs.size(server.id, server.get_disk(role).target)
+            spec = VolumeSpec(name=overlay.volume, format=DiskFormat.QCOW2, capacity=size)
+            self._pool(overlay).create(spec)
 
     def begin(self, server: Server) -> None:
         """The domain's copy of the record tells of it from before until after: who makes a lost
-        state directory anew from the domains must not forget the overlay."""
+        state directory anew from the domains must not forget the overlays."""
         steps.write_metadata(self._host, server)
-        target, overlay = server.get_disk(ROOT).target, self._volumes().get(self._volume)
-        self._host.block_jobs.freeze(server.id, target, overlay.path)
+        paths = {
+            server.get_disk(role).target: self._pool(overlay).get(overlay.volume).path
+            for role, overlay in self._details.overlays.items()
+        }
+        mixed = bool(self._native.find(server))
+        with self._host.domains.pause(server.id) if mixed else nullcontext():
+            self._native.freeze(server)
+            self._host.block_jobs.freeze(server.id, paths)
 
     def end(self, server: Server) -> None:
-        """From whatever there is: the server on the overlay or not, a commit under way, ready or
+        """From whatever there is: the server on the overlays or not, a commit under way, ready or
         failed, the server off."""
+        self._native.end(server)
         self._describe(server)
         # This waits until libvirt has done what was asked by a process that died.
         steps.write_metadata(self._host, server)
         self._write_back(server)
-        if self._volume in _names(self._describe(server, defined=True)):
+        if self._volumes & set(_names(self._describe(server, defined=True))):
             steps.define(self._host, server)
         if self._host.domains.is_stuck(server.id):  # the overlay's pool was full
             self._host.domains.resume(server.id)
@@ -181,57 +232,65 @@ class Overlay:
         """Removed only when no domain can come back to it: as long as it is named, it holds what
         the guest wrote."""
         for defined in (False, True):
-            if self._volume in _names(self._describe(server, defined=defined)):
-                raise StillNeeded(self._volume, server.name)
-        overlay = self._volumes().find(self._volume)
-        if overlay and self._is_open(server, overlay.path):
-            raise StillNeeded(self._volume, server.name)
-        _delete(self._volumes(), self._volume)
+            named = self._volumes & set(_names(self._describe(server, defined=defined)))
+            if named:
+                raise StillNeeded(min(named), server.name)
+        for role, overlay in self._details.overlays.items():
+            found = self._pool(overlay).find(overlay.volume)
+            if found and self._is_open(server, server.get_disk(role), found):
+                raise StillNeeded(overlay.volume, server.name)
+            _delete(self._pool(overlay), overlay.volume)
 
-    def _is_open(self, server: Server, overlay: str) -> bool:
+    def _is_open(self, server: Server, disk: Disk, overlay: Volume) -> bool:
         """libvirt may have lost track of it. Where we see the domain's QEMU have its disk open, we
         would see that, too; on a remote host, and from another PID namespace, QEMU is asked."""
-        if files.is_open(Path(overlay)):
+        if files.is_open(Path(overlay.path)):
             return True
         if self._host.domains.state(server.id) not in ON:
             return False
-        disk = server.get_disk(ROOT)
         below = disk.path or self._host.pools.ensure(disk.pool).get(disk.volume).path
         if files.is_open(Path(below)):
             return False
         try:
-            return overlay in self._host.block_jobs.files(server.id)
+            return overlay.path in self._host.block_jobs.files(server.id)
         except LibvirtFailed as error:
-            raise OverlayUnclear(self._volume, server.name, error.detail) from error
+            raise OverlayUnclear(overlay.name, server.name, error.detail) from error
 
     def _write_back(self, server: Server) -> None:
-        begun = False
-        waiting = _Waiting(self._stalled)
-        while found := self._find_top(server):
-            running, top = found
-            if not running:
-                self._merge(server, top)
-            elif top.job is None:
-                if begun:
-                    raise NotWrittenBack(top.target)
-                self._commit(server, top)
-                begun = True
-            elif top.job == COPY:
-                raise Busy(f"disk {top.target} of server {server.name!r}")
-            elif top.job_ready == "yes":
-                self._pivot(server, top)
-            else:
-                waiting.look(self._host.block_jobs.remaining(server.id, top.target), top.target)
+        commits: dict[str, _Commit] = {}
+        while tops := self._find_tops(server):
+            if not self._is_on(server):
+                self._merge(server, tops)
+                continue
+            for target, top in tops.items():
+                self._advance(server, top, commits.setdefault(target, _Commit(self._stalled)))
         if self._details.merging and self._host.domains.state(server.id) == "paused":
             self._host.domains.power_off(server.id)
 
-    def _find_top(self, server: Server) -> tuple[bool, DiskXml] | None:
-        """Whether the domain runs, and its disk; None if the overlay is not the top of that."""
+    def _advance(self, server: Server, top: DiskXml, commit: "_Commit") -> None:
+        """One step of writing an overlay into its disk, while the server runs."""
+        if top.job is None:
+            if commit.begun:
+                raise NotWrittenBack(top.target)
+            self._commit(server, top)
+            commit.begun = True
+        elif top.job == COPY:
+            raise Busy(f"disk {top.target} of server {server.name!r}")
+        elif top.job_ready == "yes":
+            self._pivot(server, top)
+        else:
+            commit.look(self._host.block_jobs.remaining(server.id, top.target), top.target)
+
+    def _is_on(self, server: Server) -> bool:
+        return self._describe(server).id is not None
+
+    def _find_tops(self, server: Server) -> dict[str, DiskXml]:
+        """The disks of the domain, by their targets, of which an overlay is the top."""
         domain = self._describe(server)
-        top = domain.disk(server.get_disk(ROOT).target)
-        if top is None or _name(top.source) != self._volume:
-            return None
-        return domain.id is not None, top
+        disks = (domain.disk(server.get_disk(role).target) for role in self._details.overlays)
+        return {
+            each.target: each for each in disks if each and _name(each.source) in self._volumes
+        }
 
     def _commit(self, server: Server, top: DiskXml) -> None:
         with self._host.domains.suppress_if_off(server.id):
@@ -244,14 +303,15 @@ class Overlay:
         with domains.suppress_if_off(server.id), domains.pause(server.id):
             self._host.block_jobs.pivot(server.id, top.target)
 
-    def _merge(self, server: Server, top: DiskXml) -> None:
-        """Of a server that is off. Libvirt merges only disks of a domain that runs: paused from
-        its very beginning, its guest does nothing. That is written down first: who comes after a
-        process that died must not let the guest go on."""
-        disk = server.get_disk(ROOT)
-        overlay = Layer(source=FileSource(path=_path(top)), format=DiskFormat.QCOW2)
+    def _merge(self, server: Server, tops: Mapping[str, DiskXml]) -> None:
+        """Of a server that is off: all of them, and then it is defined without them. Libvirt
+        merges only disks of a domain that runs: paused from its very beginning, its guest does
+        nothing. That is written down first: who comes after a process that died must not let the
+        guest go on."""
         try:
-            self._host.disks.merge(disk, overlay)
+            for target, top in tops.items():
+                overlay = Layer(source=FileSource(path=_path(top)), format=DiskFormat.QCOW2)
+                self._host.disks.merge(server.get_disk(target), overlay)
         except NeedsHostFiles:
             self._note_merging(server)
             self._host.domains.start(server.id, paused=True)
@@ -269,14 +329,19 @@ class Overlay:
             return found
         raise WrongState(server.name, "without a domain", "defined as it was")
 
-    def _volumes(self) -> Pool:
-        return self._host.pools.ensure(self._details.overlay.pool)
+    @property
+    def _volumes(self) -> set[str]:
+        return {each.volume for each in self._details.overlays.values()}
+
+    def _pool(self, overlay: VolumeSource) -> Pool:
+        return self._host.pools.ensure(overlay.pool)
 
 
-class _Waiting:
-    """For a block job, as long as there is less and less to do."""
+class _Commit:
+    """A block job, waited for as long as there is less and less to do."""
 
     def __init__(self, stalled: float) -> None:
+        self.begun = False
         self._stalled = stalled
         self._least: int | None = None
         self._since = time.monotonic()

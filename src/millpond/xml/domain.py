@@ -138,6 +138,8 @@ class ChannelXml(Element, tag="channel"):
     type: str = at("@type", default="unix")
     target_type: str | None = at("target/@type", default=None)
     name: str | None = at("target/@name", default=None)
+    state: str | None = at("target/@state", default=None)
+    """Of a running domain: connected, if the guest has opened it."""
 
 
 @dataclass(frozen=True, kw_only=True)

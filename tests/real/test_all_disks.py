@@ -1,0 +1,200 @@
+"""All disks of a server as images of one moment, and a server that has them again."""
+
+import gzip
+import json
+import subprocess
+
+import libvirt
+import libvirt_qemu
+import pytest
+
+from millpond.model.sizes import MiB
+from millpond.records.journal import StepMoment
+from tests.support.guest_ticks import chains, wait_for_ticks
+from tests.support.killer import kill_at
+from tests.support.millpond import converted
+from tests.support.waiting import wait_for
+
+PATTERN = b"what a guest keeps on its data disk".ljust(64 * 1024, b".")
+
+COUNTER = """\
+#!/bin/busybox sh
+export PATH=/bin
+/bin/busybox --install -s /bin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+while read -r module; do insmod "/modules/$module"; done </modules/order
+sleep 1
+disks=$(cd /sys/block; for role in disk.data0 disk.data1; do
+  for each in vd?; do [ "$(cat $each/serial)" = $role ] && echo $each; done
+done)
+i=0
+while :; do
+  i=$((i+1))
+  for each in $disks; do printf '%08d\\n' $i | dd of=/dev/$each conv=fsync 2>/dev/null; done
+  [ $((i % 50)) = 0 ] && echo "COUNTED $i"
+done
+"""
+"""A Linux that writes a number to one disk, and then to the other."""
+
+
+@pytest.fixture(params=["qcow2", "raw"])
+def web(request, millpond, micro_guest, workdir):
+    """A server with a data disk that has something on it."""
+    millpond.configure(f"images_type = {request.param}")
+    path = converted(micro_guest, "qcow2", workdir)
+    millpond.ok("image", "add", path, "--name", "guest", "--property", "hw_vif_model=e1000")
+    words = ("--image", "guest", "--memory", "32M", "--network", "none", "--no-start")
+    made = millpond.json("server", "create", "web", *words)
+    disk = millpond.json("server", "disk", "add", "web", "--size", "8M")
+    write(millpond.disks / disk["volume"], request.param)
+    millpond.ok("server", "start", "web")
+    millpond.wait_for_console(made["id"], "TICK 0001")
+    return made["id"]
+
+
+def write(path, format):
+    data = path.with_name("data.raw")
+    data.write_bytes(PATTERN)
+    words = ["qemu-img", "convert", "-n", "-f", "raw", "-O", format, str(data), str(path)]
+    subprocess.run(words, check=True)
+    data.unlink()
+
+
+def read(path, workdir):
+    flat = workdir / "flat.raw"
+    subprocess.run(["qemu-img", "convert", "-O", "raw", str(path), str(flat)], check=True)
+    return flat.read_bytes()
+
+
+@pytest.mark.parametrize("state", ["running", "stopped"])
+def test_a_server_of_them_has_all_disks_again(millpond, web, workdir, connection, state):
+    if state == "stopped":
+        millpond.ok("server", "stop", "web", "--force")
+    before = chains(connection.lookupByName("web"))
+    made = millpond.json("server", "snapshot", "web", "snap", "--all-disks")
+    assert [each["name"] for each in made["images"]] == ["snap", "snap-data0"]
+    assert made["consistency"] == ("crash-consistent" if state == "running" else "stopped")
+    assert chains(connection.lookupByName("web")) == before
+    assert len(list(millpond.disks.iterdir())) == 3  # nothing lies beside them
+    if state == "running":
+        wait_for_ticks(millpond, web)
+    millpond.ok("server", "delete", "web", "--yes")
+    words = ("--image", "snap", "--memory", "32M", "--network", "none")
+    again = millpond.json("server", "create", "again", *words)
+    millpond.wait_for_console(again["id"], "BOOTS 0002")
+    disks = {each["role"]: each for each in again["disks"]}
+    assert set(disks) == {"disk", "disk.data0", "disk.config"}
+    data = disks["disk.data0"]
+    assert (data["size"], data["content"]) == (8 * MiB, "data")
+    millpond.ok("server", "stop", "again", "--force")
+    assert read(millpond.disks / data["volume"], workdir)[: len(PATTERN)] == PATTERN
+    millpond.ok("server", "disk", "remove", "again", "disk.data0", "--yes")
+
+
+def test_images_that_belong_together_go_together(millpond, web):
+    millpond.ok("server", "snapshot", "web", "snap", "--all-disks")
+    code, message = millpond.fails("image", "remove", "snap-data0")
+    assert (code, "is needed by image 'snap'" in message) == (4, True), message
+    millpond.ok("image", "remove", "snap")
+    millpond.ok("image", "remove", "snap-data0")
+    assert [each["name"] for each in millpond.json("image", "list")] == ["guest"]
+
+
+def test_a_name_that_is_taken_is_refused_before_anything_is_copied(millpond, web, micro_guest):
+    millpond.ok("image", "add", micro_guest.path, "--name", "snap-data0")
+    code, message = millpond.fails("server", "snapshot", "web", "snap", "--all-disks")
+    assert (code, "already an image named 'snap-data0'" in message) == (4, True), message
+    assert {each["name"] for each in millpond.json("image", "list")} == {"guest", "snap-data0"}
+    assert list((millpond.state / "images" / "incoming").iterdir()) == []
+
+
+def test_who_insists_on_an_agent_is_refused_without_one(millpond, web, connection):
+    before = chains(connection.lookupByName("web"))
+    code, message = millpond.fails("server", "snapshot", "web", "snap", "--quiesce")
+    assert (code, "cannot be frozen: no guest agent" in message) == (4, True), message
+    assert chains(connection.lookupByName("web")) == before
+    assert [each["name"] for each in millpond.json("image", "list")] == ["guest"]
+
+
+@pytest.mark.parametrize("web", ["qcow2"], indirect=True)
+@pytest.mark.parametrize("moment", StepMoment)
+@pytest.mark.parametrize("step", ["overlay", "freeze", "extract", "thaw", "tidy"])
+def test_killed_anywhere_it_leaves_nothing(millpond, web, connection, step, moment):
+    domain = connection.lookupByName("web")
+    before = chains(domain)
+    kill_at(millpond, "snapshot", step, moment, "snapshot all", "web", "snap")
+    wait_for_ticks(millpond, web)
+    millpond.ok("doctor", "--repair")
+    assert chains(domain) == before
+    assert len(list(millpond.disks.iterdir())) == 3
+    assert list((millpond.state / "images" / "incoming").iterdir()) == []
+    assert [each["name"] for each in millpond.json("image", "list")] == ["guest"]
+    wait_for_ticks(millpond, web)
+
+
+def test_all_disks_are_of_one_moment(millpond, linux_ami, workdir):
+    """A guest writes to one disk and then to the other: never is the other ahead."""
+    millpond.configure("images_type = qcow2")
+    make_counter(millpond, linux_ami, workdir)
+    words = ("--image", "linux", "--memory", "128M", "--network", "none", "--no-start")
+    id = millpond.json("server", "create", "lin", *words)["id"]
+    for _ in range(2):
+        millpond.ok("server", "disk", "add", "lin", "--size", "1M")
+    millpond.ok("server", "start", "lin")
+    millpond.wait_for_console(id, "COUNTED 50", 90)
+    for number in range(3):
+        millpond.ok("server", "snapshot", "lin", f"snap{number}", "--all-disks")
+        first, second = (counted(millpond, f"snap{number}-data{each}", workdir) for each in (0, 1))
+        assert 0 < second <= first <= second + 1, (first, second)
+
+
+def counted(millpond, image, workdir):
+    target = workdir / f"{image}.qcow2"
+    millpond.ok("image", "save", image, target)
+    return int(read(target, workdir)[:8])
+
+
+def make_counter(millpond, linux_ami, workdir):
+    (workdir / "init").write_text(COUNTER)
+    (workdir / "init").chmod(0o755)
+    words = ["cpio", "--quiet", "-o", "-H", "newc", "-R", "0:0"]
+    archive = subprocess.run(words, input=b"init\n", cwd=workdir, stdout=-1, check=True).stdout
+    ramdisk = workdir / "counting.ari"
+    ramdisk.write_bytes(linux_ami.with_suffix(".ari").read_bytes() + gzip.compress(archive))
+    millpond.ok("image", "add", linux_ami.with_suffix(".aki"), "--name", "kernel")
+    millpond.ok("image", "add", ramdisk, "--name", "ramdisk")
+    properties = ("kernel_id=kernel", "ramdisk_id=ramdisk", "os_command_line=console=ttyS0 quiet")
+    options = [word for each in properties for word in ("--property", each)]
+    millpond.ok("image", "add", linux_ami, "--name", "linux", *options)
+
+
+def is_frozen(domain):
+    answer = libvirt_qemu.qemuAgentCommand(domain, '{"execute": "guest-fsfreeze-status"}', 20, 0)
+    return json.loads(answer)["return"] == "frozen"
+
+
+def answers(domain):
+    try:
+        return not is_frozen(domain)
+    except libvirt.libvirtError:
+        return False
+
+
+@pytest.mark.timeout(1500)
+def test_the_agent_of_a_real_guest_freezes_its_file_systems(millpond, cloud_image, connection):
+    millpond.ok("image", "add", cloud_image, "--name", "debian")
+    words = ("--image", "debian", "--memory", "512M", "--disk", "2G")
+    millpond.json("server", "create", "web", *words)
+    domain = connection.lookupByName("web")
+    wait_for(lambda: answers(domain), 600)
+    made = millpond.json("server", "snapshot", "web", "snap", "--quiesce")
+    assert made["consistency"] == "quiesced"
+    assert not is_frozen(domain)
+    for step in ("quiesce", "freeze"):
+        kill_at(millpond, "snapshot", step, StepMoment.END, "snapshot all", "web", "killed")
+        assert is_frozen(domain)
+        millpond.ok("doctor", "--repair")
+        assert not is_frozen(domain)
+    assert millpond.json("server", "show", "web")["state"] == "running"
