@@ -95,7 +95,7 @@ def test_what_lies_behind_the_image_on_the_device_is_not_seen(host, device, work
     """B44"""
     host.create("a", "--disk", "4M", "--no-start")
     there = host.millpond.host()
-    (disk,) = there.shared.server("a").disks
+    disk = there.shared.server("a").get_disk("disk")
     target = workdir / "shown"
     there.disks.extract(disk, ImageFile(path=target, format=DiskFormat.RAW))
     assert (target.stat().st_size, SECRET in target.read_bytes()) == (4 * MiB, False)
@@ -127,7 +127,7 @@ def test_what_is_written_behind_a_link_later_is_bytes_and_names_no_file(
         with device.open("r+b") as file:
             file.write(hostile.read_bytes()[:MiB])
         fresh = millpond.host()
-        (disk,) = fresh.shared.server("a").disks
+        disk = fresh.shared.server("a").get_disk("disk")
         target = workdir / "shown"
         fresh.disks.extract(disk, ImageFile(path=target, format=DiskFormat.RAW))
         shown = target.read_bytes()
@@ -202,7 +202,7 @@ def test_a_copy_is_made_of_a_device_that_came_back(host, content, workdir, micro
     with device_of(content, workdir / "other") as device:
         host.cinder.connection["device_path"] = str(device)
         host.create("a", "--no-start")
-    (disk,) = host.millpond.disks.iterdir()
+    (disk,) = host.millpond.disks.glob("*_disk")
     assert disk.read_bytes() == micro_guest.path.read_bytes()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from millpond.doctor import placement
 from millpond.errors import Busy, NoRoom
-from millpond.model.server import Flavor
+from millpond.model.server import Content, Flavor
 from millpond.model.sizes import GiB
 from millpond.records.records import FileRecords
 from millpond.scheduling.claims import follow_providers
@@ -69,9 +69,10 @@ def test_a_server_that_somebody_works_on_does_not_follow(records, caplog):
     assert "server web is not counted as it should be" in caplog.text
 
 
-def test_disks_of_one_pool_are_added_up_and_those_elsewhere_are_not_counted():
+def test_disks_of_one_pool_are_added_up_without_config_drives_and_those_elsewhere():
     sizes = {POOL: (GiB // 2, GiB // 4), "nobody's": (GiB,), "other": (GiB + 1,)}
     disks = [replace(disk(), pool=pool, size=each) for pool in sizes for each in sizes[pool]]
+    disks.append(replace(disk(), pool=POOL, size=GiB, content=Content.CONFIG))
     pools = {POOL: "pool", "other": "other", "empty": "empty"}
     wanted = server(disks=tuple(disks), flavor=Flavor(vcpus=3, memory=GiB + 1))
     assert allocations_for(wanted, HostProviders(host="host", pools=pools)) == {

@@ -102,7 +102,8 @@ def start(
 
     def act(server: Server) -> str:
         host = deployment.host_of(server)
-        if server.should_run and host.domains.state(server.id) in ON:
+        idle = server.should_run and not server.operation
+        if idle and host.domains.state(server.id) in ON:
             return "runs already"
         power.start(host, server)
         return "started"

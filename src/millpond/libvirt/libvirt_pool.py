@@ -41,7 +41,6 @@ REFRESH_PATIENCE = 60.0
 but then somebody should know."""
 
 _NO_SPACE = ("No space left", "insufficient free space")  # of the kernel, of LVM
-
 _GONE_FROM_CEPH = "failed to open the RBD image"  # removed behind libvirt's back
 
 _READ_ONLY = "0444"
@@ -312,7 +311,8 @@ class LibvirtPool:
     def _explain_lack(self, error: LibvirtFailed, needed: int) -> NoSpace | None:
         if not any(words in error.detail for words in _NO_SPACE):
             return None
-        free = format_size(self.usage().available)
+        with self._calling("asking how full it is") as pool:  # perhaps while it is probed
+            free = format_size(pool.info()[3])
         return NoSpace(f"pool {self.name} ({self.location})", format_size(needed), free)
 
     def _explain_by_ceph(self, error: LibvirtFailed, spec: VolumeSpec) -> MillpondError:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from uuid import UUID, uuid5
 
-from millpond.model.server import Server
+from millpond.model.server import Content, Server
 from millpond.model.sizes import GiB, MiB
 from millpond.scheduling.placement import Allocations, Provider
 
@@ -58,10 +58,11 @@ Hosts = Mapping[str, HostProviders]
 
 def allocations_for(server: Server, host: HostProviders) -> Allocations:
     """What a server takes of its host. Disks of one pool are added up before they are rounded;
-    those in other pools are not counted: nobody has reported where they are."""
+    those in other pools are not counted: nobody has reported where they are. A config drive is
+    not counted, as in Nova: the smallest one would be rounded up to a gibibyte."""
     sizes: Counter[str] = Counter()
     for disk in server.disks:
-        if disk.pool in host.pools:
+        if disk.pool in host.pools and disk.content is not Content.CONFIG:
             sizes[disk.pool] += disk.size
     return {
         host.host: {VCPU: server.flavor.vcpus, MEMORY: mebibytes(server.flavor.memory)},

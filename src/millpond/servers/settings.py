@@ -32,6 +32,7 @@ def change(host: Host, server: Server, changes: Changes) -> Server:
         if changed.devices != current.devices:
             check_devices(host, changed.devices, changed.hardware, changed.id)
         changed = steps.define(host, changed)
+        steps.write_metadata(host, changed)  # of a running domain, too
         host.records.put(changed)
     LOG.info("changed server %s", server.name)
     return changed
