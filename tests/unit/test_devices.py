@@ -52,15 +52,15 @@ def test_what_is_no_word_is_refused(text):
 
 
 def test_what_is_asked_for_and_taken_back():
-    nothing = {"vnc": "", "cpu": "", "video": "", "tpm": None}
+    nothing = {"vnc": "", "cpu": "", "video": "", "tpm": None, "secure_boot": None}
     assert parse_devices(**nothing) == {}
-    asked = parse_devices(vnc="5901", cpu="host-model", video="none", tpm=True)
+    asked = parse_devices(vnc="5901", cpu="host-model", video="none", tpm=True, secure_boot=None)
     devices = Devices(**asked)
-    assert devices.facts == [
+    assert devices.facts() == [
         ("VNC", "127.0.0.1:5901"),
         ("CPU", "host-model"),
         ("Video", "none"),
         ("TPM", "2.0"),
     ]
-    back = parse_devices(vnc="none", cpu="default", video="default", tpm=False)
+    back = parse_devices(vnc="none", cpu="default", video="default", tpm=False, secure_boot=False)
     assert replace(devices, **back) == Devices()

@@ -18,4 +18,12 @@ VideoOption = Annotated[str, typer.Option(help="Video model, such as virtio, vga
 TpmOption = Annotated[
     bool | None, typer.Option("--tpm/--no-tpm", help="A TPM 2.0 by swtpm.", show_default=False)
 ]
+SecureBootOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--secure-boot/--no-secure-boot",
+        help="UEFI that boots only what is signed; without, as the host's UEFI does by itself.",
+        show_default=False,
+    ),
+]
 DescriptionOption = Annotated[str | None, typer.Option(help="For people.", show_default=False)]

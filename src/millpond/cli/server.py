@@ -13,6 +13,7 @@ from millpond.cli.several import try_each
 from millpond.errors import BadInput, NoConsole
 from millpond.hosts.deployment import Deployment
 from millpond.libvirt.domains import ON
+from millpond.model.devices import Vnc
 from millpond.model.server import Content, DirectBoot, Disk, Network, NetworkKind, Server
 from millpond.model.sizes import format_size, parse_size
 from millpond.records import codec
@@ -328,16 +329,20 @@ def show_all(
     """In JSON one that is named alone is an object, and several are a list."""
     states = across_hosts.states(deployment, servers)
     known = across_hosts.addresses(deployment, servers, states)
+    displays = across_hosts.displays(deployment, servers, states)
     if json:
-        plain = [_describe(each, states[each.id], known) for each in servers]
+        plain = [
+            {**_describe(each, states[each.id], known), "display": displays.get(each.id)}
+            for each in servers
+        ]
         print(as_json(plain[0] if alone and plain else plain))
         return
     for number, each in enumerate(servers):
         print(end="\n" if number else "")
-        _show_details(each, states[each.id], known)
+        _show_details(each, states[each.id], known, displays.get(each.id))
 
 
-def _show_details(server: Server, state: str, known: Addresses) -> None:
+def _show_details(server: Server, state: str, known: Addresses, display: Vnc | None) -> None:
     hardware, flavor = server.hardware, server.flavor
     machine = (hardware.virt_type, hardware.firmware, hardware.machine)
     details(
@@ -350,7 +355,7 @@ def _show_details(server: Server, state: str, known: Addresses) -> None:
             ("Image", f"{server.image.name} ({server.image.format}, {server.image.id})"),
             ("Size", f"{flavor.vcpus} vCPU, {format_size(flavor.memory)} memory"),
             ("Machine", ", ".join(filter(None, machine))),
-            *server.devices.facts,
+            *server.devices.facts(display),
             *([("Description", server.description)] if server.description else []),
             *([("Kernel", _kernel_line(server.boot))] if server.boot else []),
             *((f"Disk {each.role}", _disk_line(each)) for each in server.disks),

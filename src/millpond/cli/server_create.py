@@ -11,6 +11,7 @@ from millpond.cli import verdicts
 from millpond.cli.devices import (
     CpuOption,
     DescriptionOption,
+    SecureBootOption,
     TpmOption,
     VideoOption,
     VncOption,
@@ -75,9 +76,7 @@ def create(
     cpu: CpuOption = "",
     video: VideoOption = "",
     tpm: TpmOption = None,
-    secure_boot: Annotated[
-        bool, typer.Option("--secure-boot", help="UEFI that boots only what is signed.")
-    ] = False,
+    secure_boot: SecureBootOption = None,
     description: DescriptionOption = None,
     start: Annotated[bool, typer.Option("--start/--no-start", help="Start it.")] = True,
     host: Annotated[
@@ -115,7 +114,7 @@ def create(
         firmware=firmware,
         guest=guest if config_drive else None,
         devices=Devices(
-            secure_boot=secure_boot, **parse_devices(vnc=vnc, cpu=cpu, video=video, tpm=tpm)
+            **parse_devices(vnc=vnc, cpu=cpu, video=video, tpm=tpm, secure_boot=secure_boot)
         ),
         description=check_description(description or ""),
     )

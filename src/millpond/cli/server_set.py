@@ -7,6 +7,7 @@ import typer
 from millpond.cli.devices import (
     CpuOption,
     DescriptionOption,
+    SecureBootOption,
     TpmOption,
     VideoOption,
     VncOption,
@@ -38,10 +39,11 @@ def set_(
     cpu: CpuOption = "",
     video: VideoOption = "",
     tpm: TpmOption = None,
+    secure_boot: SecureBootOption = None,
     json: Json = False,
 ) -> None:
     """Change what is recorded of servers: 'none' and 'default' take back what was asked for."""
-    asked = parse_devices(vnc=vnc, cpu=cpu, video=video, tpm=tpm)
+    asked = parse_devices(vnc=vnc, cpu=cpu, video=video, tpm=tpm, secure_boot=secure_boot)
     check_description(description or "")
     changes = Changes(autostart=autostart, description=description, devices=asked)
     if changes == Changes():

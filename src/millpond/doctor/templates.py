@@ -5,11 +5,12 @@ from functools import partial
 
 from millpond.doctor.finding import Finding, counted, ok, problem, some, warning
 from millpond.doctor.records import abandoned_locks, abandoned_writes
-from millpond.errors import ImageNotFound, Tool
+from millpond.errors import ImageNotFound, PoolNotFound, Tool
 from millpond.hosts.cache import open_store
 from millpond.hosts.host import Host
 from millpond.model.server import Content, Disk, Server, TemplateRef
 from millpond.system import files
+from millpond.templates.store import TemplateStore
 
 
 def unfinished(host: Host) -> Iterator[Finding]:
@@ -45,11 +46,21 @@ def needed(host: Host) -> Iterator[Finding]:
         for disk in server.disks
         if disk.template and disk.overlay and not disk.path and not server.operation
     }
-    gone = [base for base in bases if store is None or store.find(base.volume) is None]
+    gone = [base for base in bases if not _is_there(host, store, base)]
     for base in gone:
         yield _describe_missing(host, base, *bases[base])
     if bases and not gone:
         yield ok("each template that a disk stands on is there")
+
+
+def _is_there(host: Host, store: TemplateStore | None, base: TemplateRef) -> bool:
+    """The cache may have been another pool when the disk was made."""
+    if store and base.pool == store.pool.name:
+        return store.find(base.volume) is not None
+    try:
+        return host.pools.open(base.pool).find(base.volume) is not None
+    except PoolNotFound:
+        return False
 
 
 def links(host: Host) -> Iterator[Finding]:

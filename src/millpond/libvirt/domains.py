@@ -231,6 +231,14 @@ def write_definition(host: Libvirtd, name: str, text: str) -> None:
         connection.defineXMLFlags(text, libvirtd.DOMAIN_DEFINE_FLAGS)
 
 
+def forget_variables(host: Libvirtd, id: ServerId) -> None:
+    """What the firmware of a domain that is off has written down: the next start begins anew."""
+    with get_domain(host, id, "removing the firmware's variables of") as domain:
+        text = domain.XMLDesc(libvirtd.XML_WHOLE)
+        domain.undefineFlags(libvirtd.UNDEFINE_FLAGS | libvirtd.KEEP_TPM)
+    write_definition(host, str(id), text)
+
+
 def compare(host: Libvirtd, xml: DomainXml) -> Kept | None:
     """What Domains.define() would make of the present definition, if there is one."""
     with _find(host, ServerId(xml.uuid), "reading the definition of") as domain:

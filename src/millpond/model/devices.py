@@ -39,11 +39,10 @@ class Devices:
     tpm: bool = False
     secure_boot: bool = False
 
-    @property
-    def facts(self) -> list[tuple[str, str]]:
-        """What was asked for, for people."""
+    def facts(self, display: Vnc | None = None) -> list[tuple[str, str]]:
+        """What was asked for, for people, with the display that there is now."""
         found = (
-            ("VNC", str(self.vnc or "")),
+            ("VNC", str(display or self.vnc or "")),
             ("CPU", self.cpu),
             ("Video", self.video),
             ("TPM", "2.0" if self.tpm else ""),
@@ -55,7 +54,9 @@ class Devices:
 CPU_MODES = ("host-model", "host-passthrough", "maximum")
 
 
-def parse_devices(*, vnc: str, cpu: str, video: str, tpm: bool | None) -> dict[str, Any]:
+def parse_devices(
+    *, vnc: str, cpu: str, video: str, tpm: bool | None, secure_boot: bool | None
+) -> dict[str, Any]:
     """What the options ask for, by the names of the fields; the rest stays as it is. ``none`` and
     ``default`` take back what was asked for."""
     asked: dict[str, Any] = {}
@@ -67,6 +68,8 @@ def parse_devices(*, vnc: str, cpu: str, video: str, tpm: bool | None) -> dict[s
         asked["video"] = "" if video == "default" else parse_word("--video", video)
     if tpm is not None:
         asked["tpm"] = tpm
+    if secure_boot is not None:
+        asked["secure_boot"] = secure_boot
     return asked
 
 

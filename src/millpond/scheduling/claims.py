@@ -42,9 +42,9 @@ class PlacedClaims:
 
 
 def follow_providers(placement: Placement, records: Records, before: Hosts, now: Hosts) -> None:
-    """Servers of a host whose pools are other providers now, because somebody shares them or does
-    not any more, claim what they take of those."""
-    moved = {name for name, each in before.items() if name in now and now[name] != each}
+    """Servers of a host that was never reported before, or whose pools are other providers now,
+    because somebody shares them or does not any more, claim what they take of those."""
+    moved = {name for name, each in now.items() if before.get(name) != each}
     servers, _ = records.readable() if moved else ([], ())
     claims = PlacedClaims(placement, lambda: now)
     for server in servers:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from millpond.errors import ConnectionLost, HostNotConfigured, HostProblem, HostUnreachable
 from millpond.hosts.cache import has_template
@@ -10,6 +11,7 @@ from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON, Domains
 from millpond.model.callbacks import Progress, noop
+from millpond.model.devices import Vnc
 from millpond.model.names import ServerId
 from millpond.model.server import Network, NetworkKind, Server
 from millpond.records.records import Records
@@ -158,6 +160,21 @@ def _find_addresses(host: Host, servers: Sequence[Server]) -> Addresses:
         if each.mac not in found:
             unknown.setdefault(id, set()).add(each.mac)
     return {**found, **host.networks.heard(unknown, _PATIENCE)} if unknown else found
+
+
+def displays(
+    deployment: Deployment, servers: Sequence[Server], states: Mapping[str, str]
+) -> Mapping[str, Vnc]:
+    """By id, the VNC displays of servers that run, with the port that libvirt found free."""
+    found: dict[str, Vnc] = {}
+    for each in servers:
+        if each.devices.vnc and states[each.id] in ON:
+            with suppress(HostProblem):
+                running = deployment.host_of(each).domains.description(each.id)
+                ports = [it.port for it in running.graphics if it.type == "vnc"] if running else []
+                if ports and ports[0]:
+                    found[each.id] = replace(each.devices.vnc, port=ports[0])
+    return found
 
 
 def _plain(network: Network) -> str:

@@ -62,7 +62,11 @@ def _check_one_of(host: Host, option: str, word: str, offered: Collection[str]) 
 def _check_secure_boot(host: Host, hardware: Hardware, offered: DomainCapabilitiesXml) -> None:
     if hardware.firmware is not Firmware.UEFI or "q35" not in hardware.machine:
         reason = f"it needs UEFI on a q35 machine, not {hardware.firmware} on {hardware.machine}"
-        raise BadOption("--secure-boot", reason, "leave --firmware out, or take another image")
+        raise BadOption(
+            "--secure-boot",
+            reason,
+            "that is chosen when a server is made: create one with --secure-boot",
+        )
     if "yes" not in [each.text for each in offered.secure]:
         reason = f"the firmware of host {host.name!r} lacks it"
         advised = "install an OVMF that has it (Debian and Ubuntu: ovmf)"

@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from millpond.errors import WrongState
 from millpond.hosts.host import Host
+from millpond.libvirt.domains import ON, forget_variables
 from millpond.model.server import Server
 from millpond.servers import steps
 from millpond.servers.devices import check_devices
@@ -31,11 +33,22 @@ def change(host: Host, server: Server, changes: Changes) -> Server:
         changed = _apply(changes, current)
         if changed.devices != current.devices:
             check_devices(host, changed.devices, changed.hardware, changed.id)
+        if changed.devices.secure_boot != current.devices.secure_boot:
+            _forget_variables(host, current)
         changed = steps.define(host, changed)
         steps.write_metadata(host, changed)  # of a running domain, too
         host.records.put(changed)
     LOG.info("changed server %s", server.name)
     return changed
+
+
+def _forget_variables(host: Host, server: Server) -> None:
+    """Those of its firmware are made from another template, with keys or without, if there are
+    none."""
+    state = host.domains.state(server.id)
+    if state in ON:
+        raise WrongState(server.name, state, "stopped for --secure-boot")
+    forget_variables(host.libvirtd, server.id)
 
 
 def _apply(changes: Changes, server: Server) -> Server:

@@ -189,13 +189,15 @@ def _put_boot(root: etree._Element, ours: DomainXml, before: DomainXml) -> Lost:
 
 def _put_secure_boot(boot: etree._Element, ours: DomainXml, before: DomainXml) -> Lost:
     features = {FirmwareFeatureXml.from_node(each) for each in boot.findall("firmware/feature")}
-    if set(ours.firmware_features) <= features:
+    changed = ours.firmware_features != before.firmware_features
+    if not changed and set(ours.firmware_features) <= features:
         return
-    if ours.firmware_features == before.firmware_features:
+    if not changed:
         yield "secure boot that is off"
-    remove(boot, "loader", "firmware")
+    remove(boot, "loader", "nvram" if changed else "loader", "firmware")
     boot.set("firmware", "efi")
-    child(boot, "firmware").extend([each.to_node() for each in ours.firmware_features])
+    if ours.firmware_features:
+        child(boot, "firmware").extend([each.to_node() for each in ours.firmware_features])
 
 
 def _is_same_file(present: str | None, wanted: str) -> bool:
