@@ -54,7 +54,9 @@ def create(millpond, name, image):
 
 
 def volumes(millpond):
-    return sorted(each.name for each in millpond.disks.iterdir())
+    """Without config drives, which no snapshot touches."""
+    names = (each.name for each in millpond.disks.iterdir())
+    return sorted(each for each in names if not each.endswith("_disk.config"))
 
 
 def images(millpond):
@@ -79,7 +81,7 @@ def test_a_server_goes_on_while_its_disk_becomes_an_image(
     before, there = (chains(domain), domain.ID()), volumes(millpond)
     image = millpond.json("server", "snapshot", "web", "snap", *options)
     assert image["virtual_size"] == MiB
-    assert image["properties"] == {"hw_vif_model": "e1000"}
+    assert image["properties"]["hw_vif_model"] == "e1000"
     assert (chains(domain), domain.ID()) == before
     assert volumes(millpond) == there
     assert millpond.server("web").operation is None

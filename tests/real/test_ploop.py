@@ -63,7 +63,7 @@ def test_a_ploop_disk_boots_as_a_volume_and_counts_its_boots(
     assert (explained["native"], explained["written"]) == (native, 0 if native else 2 * MiB)
     made = create(ploop, image=image)
     assert micro_guest.marker in ploop.wait_for_console(made["id"], "READY")
-    (root,) = made["disks"]
+    root = disk(made, "disk")
     assert (root["format"], root["size"], root["overlay"]) == ("ploop", MiB, False)
     xml = etree.fromstring(connection.lookupByName("web").XMLDesc()).find("devices/disk")
     assert (xml.get("type"), xml.find("driver").get("type")) == ("volume", "ploop")
@@ -123,7 +123,7 @@ def test_a_disk_larger_than_its_template_is_written_and_keeps_its_holes(ploop, w
 
 def test_ephemeral_swap_and_data_disks_are_ploop_too(ploop, workdir):
     """B12"""
-    made = create(ploop, "--ephemeral", "64M", "--swap", "32")
+    made = create(ploop, "--ephemeral", "64M", "--swap", "32M")
     ploop.wait_for_console(made["id"], "READY")
     ploop.ok("server", "stop", "web", "--force")
     ploop.ok("server", "disk", "add", "web", "--size", "8M")
@@ -132,6 +132,7 @@ def test_ephemeral_swap_and_data_disks_are_ploop_too(ploop, workdir):
         ("disk", "ploop", MiB),
         ("disk.eph0", "ploop", 64 * MiB),
         ("disk.swap", "ploop", 32 * MiB),
+        ("disk.config", "raw", MiB),
         ("disk.data0", "ploop", 8 * MiB),
     ]
     ephemeral = blkid(content(path_of(ploop, shown, "disk.eph0"), workdir))
@@ -157,7 +158,7 @@ def test_a_disk_grows_while_its_server_is_off_and_holds_what_it_held(ploop, conn
     assert content(path, workdir).read_bytes() == before.ljust(16 * MiB, b"\0")
     assert (path.stat().st_uid, path.stat().st_mode & 0o777) == (owner, 0o600)
     assert disk(ploop.json("server", "show", "web"), "disk")["size"] == 16 * MiB
-    assert os.listdir(ploop.disks) == [path.name]
+    assert sorted(os.listdir(ploop.disks)) == [path.name, f"{path.name}.config"]
     ploop.ok("server", "start", "web")
     ploop.wait_for_console(made["id"], "BOOTS 0002")
     ploop.ok("doctor")
@@ -178,7 +179,7 @@ def test_a_disk_never_grows_under_a_running_server_and_never_shrinks(ploop):
     assert "a disk only grows" in message
     shown = ploop.json("server", "show", "web")
     assert (shown["state"], disk(shown, "disk")["size"]) == ("stopped", 4 * MiB)
-    assert os.listdir(ploop.disks) == [path.name]
+    assert sorted(os.listdir(ploop.disks)) == [path.name, f"{path.name}.config"]
     assert path.stat().st_ino == inode
 
 
@@ -194,7 +195,7 @@ def test_a_disk_that_finds_no_room_to_grow_stays_as_it_is(ploop, make_filesystem
     assert code == 6
     assert "no space left in pool nova-disks-pool" in message
     assert content(path, workdir).read_bytes() == before
-    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    assert sorted(os.listdir(path.parent)) == [path.name, f"{path.name}.config"]
     assert ploop.json("server", "show", "web")["state"] == "stopped"
 
 
