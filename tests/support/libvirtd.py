@@ -84,6 +84,7 @@ class PrivateLibvirtd(Running):
         if not self._host.is_open:
             self._host.open()
             self._configure()
+        (self.directory / "run" / "lock").mkdir(exist_ok=True)  # for who opens a console
         if not self._runs("virtlogd"):
             self._spawn("virtlogd", socket_name="virtlogd-sock")
         if not self._runs("libvirtd"):

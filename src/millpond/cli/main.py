@@ -39,9 +39,11 @@ SUBCOMMANDS = {
     ("server", "disk"): "millpond.cli.server_disk",
     ("server", "nic"): "millpond.cli.server_nic",
     ("server", "edit"): "millpond.cli.server_edit",
+    ("server", "password"): "millpond.cli.server_password",
     ("server", "rename"): "millpond.cli.server_rename",
     ("server", "set"): "millpond.cli.server_set",
     ("server", "ssh"): "millpond.cli.server_ssh",
+    ("server", "start"): "millpond.cli.server_start",
     ("server", "snapshot"): "millpond.cli.server_snapshot",
 }
 

@@ -92,27 +92,6 @@ def console(
 
 
 @app.command()
-def start(
-    ctx: typer.Context,
-    servers: Names = None,
-    all_: Annotated[bool, typer.Option("--all", help="Every server that is stopped.")] = False,
-    json: Json = False,
-) -> None:
-    """Start servers that are stopped; what is recorded is written into their domains."""
-    deployment = Deployment.load(ctx.obj.config_files)
-
-    def act(server: Server) -> str:
-        host = deployment.host_of(server)
-        idle = server.should_run and not server.operation
-        if idle and host.domains.state(server.id) in ON:
-            return "runs already"
-        power.start(host, server)
-        return "started"
-
-    _change(deployment, servers, _Every.STOPPED if all_ else None, act, json)
-
-
-@app.command()
 def stop(
     ctx: typer.Context,
     servers: Names = None,
@@ -129,7 +108,7 @@ def stop(
         power.stop(host, server, patience=0 if force else timeout, tell=_tell)
         return "stopped"
 
-    _change(deployment, servers, _Every.RUNNING if all_ else None, act, json)
+    change(deployment, servers, Every.RUNNING if all_ else None, act, json)
 
 
 @app.command()
@@ -149,7 +128,7 @@ def reboot(
         power.reboot(host, server, patience=0 if hard else timeout, tell=_tell)
         return "rebooted"
 
-    _change(deployment, servers, _Every.RUNNING if all_ else None, act, json)
+    change(deployment, servers, Every.RUNNING if all_ else None, act, json)
 
 
 @app.command()
@@ -214,7 +193,7 @@ def _at_stake(server: Server, state: str) -> list[str]:
     return [state, *found] if state in ON else found
 
 
-class _Every(Enum):
+class Every(Enum):
     """Whom --all means."""
 
     RUNNING = True
@@ -240,10 +219,10 @@ def chosen(
     return list({each.id: each for each in found}.values())
 
 
-def _change(
+def change(
     deployment: Deployment,
     names: Sequence[str] | None,
-    every: _Every | None,
+    every: Every | None,
     act: Callable[[Server], str],
     json: bool,
 ) -> None:
@@ -270,7 +249,7 @@ def _change(
     raise typer.Exit(status)
 
 
-def _may_be(state: str, every: _Every) -> bool:
+def _may_be(state: str, every: Every) -> bool:
     """One whose host does not answer is not passed over in silence."""
     return (state in ON) is every.value or state.startswith(across_hosts.UNKNOWN)
 

@@ -18,8 +18,9 @@ from millpond.cli.devices import (
 )
 from millpond.cli.output import as_json, transfer
 from millpond.cli.server import Json, app, show_server
+from millpond.cli.waiting import PATIENCE, WaitOption, WaitTimeoutOption, wait_and_tell
 from millpond.config import Settings
-from millpond.errors import BadOption, FileNotReadable
+from millpond.errors import BadOption, FileNotReadable, GuestProblem
 from millpond.hosts.deployment import Deployment
 from millpond.model.boot_images import find_disk_images
 from millpond.model.devices import Devices, check_description, parse_devices
@@ -27,7 +28,7 @@ from millpond.model.formats import ImageFormat
 from millpond.model.names import ImageId
 from millpond.model.network_option import HELP as NETWORK_HELP
 from millpond.model.network_option import PUBLISH_HELP, parse_network, publish_ports
-from millpond.model.server import Firmware, Flavor
+from millpond.model.server import Firmware, Flavor, Server
 from millpond.model.sizes import MiB, format_size, parse_size
 from millpond.servers import across_hosts
 from millpond.servers.config_drive import GuestConfiguration, host_name
@@ -79,6 +80,8 @@ def create(
     secure_boot: SecureBootOption = None,
     description: DescriptionOption = None,
     start: Annotated[bool, typer.Option("--start/--no-start", help="Start it.")] = True,
+    wait: WaitOption = False,
+    wait_timeout: WaitTimeoutOption = PATIENCE,
     host: Annotated[
         str,
         typer.Option(metavar="HOST", help="This host, if it is fit for it."),
@@ -94,6 +97,8 @@ def create(
     """Create a server from an image, or one to install from an ISO, and start it."""
     if bool(image) == bool(iso):
         raise BadOption("--image", "a server is made from one image", "say --image or --iso")
+    if wait and not start:
+        raise BadOption("--wait", "a server that is not started has no guest", "leave one out")
     deployment = Deployment.load(ctx.obj.config_files)
     sizes = {"memory": memory, "disk": disk, "ephemeral": ephemeral, "swap": swap}
     guest = _read_guest_configuration(ssh_key or [], user_data, hostname)
@@ -125,7 +130,19 @@ def create(
     size = request.image.size
     with transfer(f"template of {request.image.name}", lambda: size) as progress:
         server = across_hosts.create(deployment, request, host, start=start, progress=progress)
+    problem = _wait(deployment, server, wait_timeout) if wait else None
     show_server(deployment, server, json)
+    if problem:
+        raise problem
+
+
+def _wait(deployment: Deployment, server: Server, seconds: float) -> GuestProblem | None:
+    """The server is made, and is shown, whatever its guest does."""
+    try:
+        wait_and_tell(deployment.host_of(server), server, seconds)
+    except GuestProblem as error:
+        return error
+    return None
 
 
 def _check_iso(request: ServerRequest, force: bool) -> None:

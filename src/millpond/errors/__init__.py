@@ -7,6 +7,7 @@ to do about it, and the exit status belongs to the class. ``docs/errors.md`` lis
 from millpond.errors.base import (
     BadInput as BadInput,
     Conflict as Conflict,
+    GuestProblem as GuestProblem,
     HostProblem as HostProblem,
     MillpondError as MillpondError,
     NotFound as NotFound,
@@ -35,6 +36,11 @@ from millpond.errors.files import (
     StateNotWritable as StateNotWritable,
     ToolFailed as ToolFailed,
     UnreadableRecord as UnreadableRecord,
+)
+from millpond.errors.guests import (
+    AgentSilent as AgentSilent,
+    CloudInitFailed as CloudInitFailed,
+    GuestNotUp as GuestNotUp,
 )
 from millpond.errors.hosts import (
     CephUnreachable as CephUnreachable,

@@ -96,3 +96,10 @@ class ServiceProblem(MillpondError):
     should."""
 
     exit_code = 9
+
+
+class GuestProblem(MillpondError):
+    """The server is there, but its guest reports errors, is not up in time, powered itself off, or
+    its agent does not answer."""
+
+    exit_code = 10

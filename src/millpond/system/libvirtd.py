@@ -38,6 +38,8 @@ OPERATION_FAILED: int = libvirt.VIR_ERR_OPERATION_FAILED
 NO_SUCH_NETWORK: int = libvirt.VIR_ERR_NO_NETWORK
 NO_SUPPORT: int = libvirt.VIR_ERR_NO_SUPPORT
 NO_METADATA: int = libvirt.VIR_ERR_NO_DOMAIN_METADATA
+NO_AGENT: int = libvirt.VIR_ERR_ARGUMENT_UNSUPPORTED  # where there is no channel for one
+AGENT_SILENT = {libvirt.VIR_ERR_AGENT_UNRESPONSIVE, libvirt.VIR_ERR_AGENT_UNSYNCED}
 VOLUME_EXISTS: int = libvirt.VIR_ERR_STORAGE_VOL_EXIST
 POOL_BUSY: int = libvirt.VIR_ERR_INTERNAL_ERROR
 """What a refresh answers while a volume is being built: code 1, "asynchronous jobs running"."""
@@ -310,6 +312,12 @@ def list_open_files(domain: Any) -> frozenset[str]:
         domain, json.dumps({"execute": "query-named-block-nodes", "arguments": {"flat": True}}), 0
     )
     return frozenset(each["file"] for each in json.loads(answer)["return"])
+
+
+def command_agent(domain: Any, command: str, seconds: int, **arguments: object) -> Any:
+    """What the agent in a guest answers to a command of its own protocol."""
+    words = json.dumps({"execute": command, "arguments": arguments})
+    return json.loads(libvirt_qemu.qemuAgentCommand(domain, words, seconds, 0))["return"]
 
 
 def start_pool(pool: Any) -> None:
