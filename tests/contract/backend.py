@@ -25,7 +25,7 @@ from millpond.servers import create, delete, grow, power
 from millpond.servers.create import ServerRequest
 from tests.support.guest_ticks import chains, wait_for_ticks
 from tests.support.guests import MicroGuest
-from tests.support.millpond import Millpond
+from tests.support.millpond import Millpond, converted
 
 SERVER = ServerId("0b8f1c2d-3e4f-4a5b-8c6d-7e8f9a0b1c2d")
 SECONDS = 90
@@ -106,6 +106,18 @@ class BackendContract:
     def test_an_empty_disk_reads_as_zeros(self, bench):
         disk = bench.made(8 * MiB, blank=True)
         assert bench.content(disk) == bytes(8 * MiB)
+
+    def test_a_disk_is_made_from_a_file_with_zeros_behind_it(self, bench):
+        """Of another format, and shorter than the disk; the file is not needed afterwards."""
+        path = converted(bench.guest, "qcow2", bench.millpond.directory)
+        planned = bench.planned(8 * MiB, blank=True)
+        image = ImageFile(path=path, format=DiskFormat.QCOW2)
+        for _ in range(2):  # it may be done again
+            disk = bench.backend.create_from_file(planned, image)
+        path.unlink()
+        assert disk.size == 8 * MiB
+        assert bench.content(disk) == padded(bench.guest.path.read_bytes(), 8 * MiB)
+        assert bench.volumes() == {disk.volume}
 
     def test_a_plan_makes_nothing(self, bench):
         assert not bench.backend.exists(bench.planned(8 * MiB))

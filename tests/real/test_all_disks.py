@@ -10,12 +10,11 @@ import pytest
 
 from millpond.model.sizes import MiB
 from millpond.records.journal import StepMoment
+from tests.support import server_with_data
 from tests.support.guest_ticks import chains, wait_for_ticks
 from tests.support.killer import kill_at
-from tests.support.millpond import converted
+from tests.support.server_with_data import PATTERN, read
 from tests.support.waiting import wait_for
-
-PATTERN = b"what a guest keeps on its data disk".ljust(64 * 1024, b".")
 
 COUNTER = """\
 #!/bin/busybox sh
@@ -41,31 +40,7 @@ done
 
 @pytest.fixture(params=["qcow2", "raw"])
 def web(request, millpond, micro_guest, workdir):
-    """A server with a data disk that has something on it."""
-    millpond.configure(f"images_type = {request.param}")
-    path = converted(micro_guest, "qcow2", workdir)
-    millpond.ok("image", "add", path, "--name", "guest", "--property", "hw_vif_model=e1000")
-    words = ("--image", "guest", "--memory", "32M", "--network", "none", "--no-start")
-    made = millpond.json("server", "create", "web", *words)
-    disk = millpond.json("server", "disk", "add", "web", "--size", "8M")
-    write(millpond.disks / disk["volume"], request.param)
-    millpond.ok("server", "start", "web")
-    millpond.wait_for_console(made["id"], "TICK 0001")
-    return made["id"]
-
-
-def write(path, format):
-    data = path.with_name("data.raw")
-    data.write_bytes(PATTERN)
-    words = ["qemu-img", "convert", "-n", "-f", "raw", "-O", format, str(data), str(path)]
-    subprocess.run(words, check=True)
-    data.unlink()
-
-
-def read(path, workdir):
-    flat = workdir / "flat.raw"
-    subprocess.run(["qemu-img", "convert", "-O", "raw", str(path), str(flat)], check=True)
-    return flat.read_bytes()
+    return server_with_data.make(millpond, micro_guest, workdir, request.param)
 
 
 @pytest.mark.parametrize("state", ["running", "stopped"])
@@ -97,8 +72,7 @@ def test_images_that_belong_together_go_together(millpond, web):
     millpond.ok("server", "snapshot", "web", "snap", "--all-disks")
     code, message = millpond.fails("image", "remove", "snap-data0")
     assert (code, "is needed by image 'snap'" in message) == (4, True), message
-    millpond.ok("image", "remove", "snap")
-    millpond.ok("image", "remove", "snap-data0")
+    millpond.ok("image", "remove", "snap-data0", "snap")
     assert [each["name"] for each in millpond.json("image", "list")] == ["guest"]
 
 

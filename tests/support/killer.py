@@ -6,6 +6,8 @@ killer CONFIG VERB STEP MOMENT grow|add|remove NAME BYTES|DISK
 killer CONFIG VERB STEP MOMENT grow NAME BYTES without-files
 killer CONFIG VERB STEP MOMENT nic add|nic remove NAME NETWORK|MAC
 killer CONFIG VERB STEP MOMENT snapshot|snapshot all NAME IMAGE
+killer CONFIG VERB STEP MOMENT clone NAME NEW
+killer CONFIG VERB STEP MOMENT import ARCHIVE NEW
 killer CONFIG VERB STEP MOMENT prune
 """
 
@@ -22,7 +24,17 @@ from millpond.model.network_option import parse_network
 from millpond.model.server import Flavor
 from millpond.model.sizes import MiB
 from millpond.records.journal import StepMoment, Watch
-from millpond.servers import across_hosts, data_disks, delete, nics, power, snapshot
+from millpond.servers import (
+    across_hosts,
+    copies,
+    data_disks,
+    delete,
+    nics,
+    porting,
+    power,
+    snapshot,
+)
+from millpond.servers.archive import ArchiveReader
 from millpond.servers.create import ServerRequest
 from millpond.servers.grow import grow as grow_disk
 from tests.support import forked
@@ -64,6 +76,18 @@ def take_snapshot(
     snapshot.snapshot(host, Intake(deployment.images_directory), server, request)
 
 
+def clone(deployment: Deployment, name: str, new: str) -> None:
+    server = deployment.server(name)
+    copies.clone(deployment, server, copies.CloneRequest(name=new, networks=()))
+
+
+def import_(deployment: Deployment, archive: str, new: str) -> None:
+    with open(archive, "rb") as file:
+        reader = ArchiveReader(file, archive)
+        request = porting.ImportRequest(name=new)
+        porting.import_server(deployment, reader, reader.read_manifest(), request)
+
+
 def prune(deployment: Deployment) -> None:
     host = deployment.host()
     host.cache_manager.prune(host.cache_rules.at_once())
@@ -92,6 +116,8 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "nic remove": of_server(nics.remove),
     "snapshot": take_snapshot,
     "snapshot all": partial(take_snapshot, all_disks=True),
+    "clone": clone,
+    "import": import_,
     "prune": prune,
 }
 

@@ -1,6 +1,8 @@
 """How a disk is held for a snapshot: by its pool, or by an overlay that is written back."""
 
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from itertools import cycle
 from types import SimpleNamespace
 
@@ -10,6 +12,7 @@ from millpond.errors import (
     GuestWritesFaster,
     LibvirtFailed,
     NeedsHostFiles,
+    NotQuiesced,
     OverlayUnclear,
     StillNeeded,
 )
@@ -21,7 +24,7 @@ from millpond.records.records import FileRecords, ServerJournal
 from millpond.servers import snapshot_strategies
 from millpond.servers.snapshot import snapshotting
 from millpond.system.locks import Locks
-from millpond.xml.domain import DiskXml, SourceXml
+from millpond.xml.domain import ChannelXml, DiskXml, DomainXml, SourceXml
 from tests.support.few_disks import disks_of
 from tests.support.host_with import host_with
 from tests.unit.samples import server
@@ -91,6 +94,71 @@ def test_who_comes_after_a_crash_thaws_it(host, pool):
     verb = snapshotting(host, entered.operation.details)
     journal.recover(verb, "extract", entered, ServerJournal(host.records))
     assert pool.asked == ["tidy disk", "thaw disk"]
+
+
+class Guest:
+    """It runs; what is asked of it is written down where the pool writes."""
+
+    def __init__(self, asked):
+        self._asked = asked
+
+    def state(self, _id):
+        return "running"
+
+    def description(self, _id):
+        return DomainXml(type="qemu", name="web", uuid="0", memory=1, vcpus=1)
+
+    @contextmanager
+    def pause(self, _id):
+        self._asked.append("pause")
+        yield
+        self._asked.append("resume")
+
+    def resume(self, _id):
+        self._asked.append("resume")
+
+
+TWO = (DISK := server().disks[0], replace(DISK, role="disk.data0", target="vdb"))
+
+
+def test_several_disks_are_frozen_while_the_guest_does_nothing(host, pool):
+    running = host_with(host, domains=Guest(pool.asked))
+    each = replace(server(), disks=TWO)
+    details = snapshot_strategies.plan_snapshot(running, each, TWO)
+    assert details == NativeSnapshotDetails(roles=("disk", "disk.data0"), state="running")
+    verb = snapshotting(running, details, lambda _: pool.asked.append("extract"))
+    journal.run(verb, each, ServerJournal(host.records, details))
+    frozen = ["pause", "freeze disk", "freeze disk.data0", "resume"]
+    assert pool.asked == [*frozen, "extract", "thaw disk", "thaw disk.data0"]
+
+
+def test_a_guest_that_was_left_paused_goes_on(host, pool):
+    running = host_with(host, domains=Guest(pool.asked))
+    each = replace(server(), disks=TWO)
+    details = NativeSnapshotDetails(roles=("disk", "disk.data0"), state="running")
+    entered = ServerJournal(host.records, details).enter(each, "snapshot", "freeze")
+    journal.recover(snapshotting(running, details), "freeze", entered, ServerJournal(host.records))
+    assert pool.asked == ["thaw disk", "thaw disk.data0", "resume"]
+
+
+def test_who_insists_on_an_agent_is_refused_without_one(host, pool):
+    running = host_with(host, domains=Guest(pool.asked))
+    with pytest.raises(NotQuiesced, match="no guest agent"):
+        snapshot_strategies.plan_snapshot(running, server(), quiesce=True)
+    assert pool.asked == []
+
+
+@pytest.mark.parametrize("state", ["connected", "disconnected"])
+def test_an_agent_that_is_there_is_asked(host, pool, state):
+    class WithAgent(Guest):
+        def description(self, _id):
+            channel = ChannelXml(name="org.qemu.guest_agent.0", state=state)
+            return replace(super().description(_id), channels=(channel,))
+
+    running = host_with(host, domains=WithAgent(pool.asked))
+    plan = partial(snapshot_strategies.plan_snapshot, running, server())
+    assert plan().quiesces == (state == "connected")
+    assert not plan(quiesce=False).quiesces
 
 
 def test_a_disk_that_goes_is_thawed_first(host, pool):

@@ -14,7 +14,7 @@ from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake
 from millpond.model.boot_images import booted_with
 from millpond.model.formats import ImageFormat
-from millpond.model.image import Image
+from millpond.model.image import DISKS, Image
 from millpond.model.sizes import format_size
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -103,13 +103,18 @@ def remove(ctx: typer.Context, images: Names, json: Json = False) -> None:
         needing = tuple(n for n in booted_with(catalogue.all(), image) if n not in going)
         if servers or needing:
             raise ImageInUse(image.name, servers, needing)
-    for image in sorted(found, key=lambda each: not each.format.can_be_a_disk):  # kernels last
+    for image in sorted(found, key=_is_needed):
         _remove_templates(deployment, image)
         catalogue.remove(image)
         if not json:
             print(f"removed {image.name} ({image.id[:8]})")
     if json:
         print(as_json([{"id": each.id, "name": each.name} for each in found]))
+
+
+def _is_needed(image: Image) -> tuple[bool, bool]:
+    """By another one, as kernels and data disks are: those go last."""
+    return not image.format.can_be_a_disk, DISKS not in image.properties
 
 
 def _remove_templates(deployment: Deployment, image: Image) -> None:

@@ -38,13 +38,15 @@ class DiskRequest:
     """0: as large as its image."""
     image: Image | None = None
     """What it is made from; swap and ephemeral disks have templates of their own."""
+    like: Disk | None = None
+    """The one whose content it gets, on this host or another."""
     target: str = ""
     """What the guest is offered it as, where we write its domain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageFile:
-    """A new file for what a disk holds, as one image."""
+    """A file on this machine with what a disk holds, as one image."""
 
     path: Path
     format: DiskFormat
@@ -59,6 +61,11 @@ class ImageBackend(Protocol):
     def create(self, disk: Disk, template: Template | None) -> Disk:
         """Make the disk of a record, empty without a template. One that was begun and not
         finished is made anew. The disk as it became: it may be larger."""
+        ...
+
+    def create_from_file(self, disk: Disk, image: ImageFile) -> Disk:
+        """Make the disk of a record with what an image on this machine shows, and needs no longer
+        afterwards. The same holds as of create()."""
         ...
 
     def chain(self, disk: Disk) -> Chain:

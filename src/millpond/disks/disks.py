@@ -58,6 +58,8 @@ class Disks:
         check_disk_size(request.size)
         if request.image:
             return self._plan_from_image(request, request.image)
+        if request.like:
+            return self._plan_like(request, request.like)
         if request.content is Content.CONFIG:  # always raw, in the directory pool (B12)
             return self.storage(Backend.RAW).plan(request, None)
         backend = self.storage(self.selection.blank_backend())
@@ -79,11 +81,21 @@ class Disks:
             return self.templates.fetch_image(described, disk.template.format, progress)
         return self.blanks().fetch(disk.content, disk.size)
 
-    def create(self, disk: Disk, template: Template | None, content: bytes = b"") -> Disk:
+    def create(
+        self,
+        disk: Disk,
+        template: Template | None,
+        content: bytes = b"",
+        file: ImageFile | None = None,
+    ) -> Disk:
         """The disk of a record; one that was begun and not finished is made anew. The disk as it
-        became: it may be larger. ``content`` is all that a small one holds."""
+        became: it may be larger. ``content`` is all that a small one holds; ``file`` is an image
+        on this machine with all that it shows."""
+        storage = self._serving(disk)
         with watching(self.watch, "disk", "make"):
-            made = self._serving(disk).create(disk, template)
+            if file:
+                return storage.create_from_file(disk, file)
+            made = storage.create(disk, template)
         if content:
             self._serving(disk).fill(made, content)
         return made
@@ -163,6 +175,13 @@ class Disks:
         template = self._template(template_name(image.id, format), format)
         size = root_size(image, request.size)
         return self.storage(choice.backend).plan(replace(request, size=size), template)
+
+    def _plan_like(self, request: DiskRequest, other: Disk) -> Disk:
+        """By the same backend, if this host has it."""
+        is_file = not request.content.is_seen_by_the_guest  # always raw, in a directory pool (B12)
+        is_here = is_file or other.backend in self.selection.backends()
+        backend = other.backend if is_here else self.selection.blank_backend()
+        return self.storage(backend).plan(request, None)
 
     def _template(self, name: str, format: DiskFormat) -> TemplateRef:
         return TemplateRef(pool=self.base_pool, volume=name, format=format)

@@ -80,6 +80,20 @@ class LibvirtStorage:
         self._sync(made)
         return replace(disk, size=made.capacity) if made.is_seen_as(disk.format) else disk
 
+    def create_from_file(self, disk: Disk, image: ImageFile) -> Disk:
+        self.delete(disk)
+        source = Layer(source=FileSource(path=str(image.path)), format=image.format)
+        if not disk.format.libvirt_makes:
+            volume = self._empty_file(disk, None)
+            with own_format.room_for(volume, disk.size):
+                size = own_format.write(Path(volume.path), disk.format, disk.size, source)
+            return replace(disk, size=size)
+        self._fill_from_file(disk, source, image.path.with_name(f"{image.path.name}.volume"))
+        made = self._pools.ensure(disk.pool).get(disk.volume)
+        self._sync(made)
+        LOG.info("made %s/%s from a file", disk.pool, disk.volume)
+        return replace(disk, size=made.capacity) if made.is_seen_as(disk.format) else disk
+
     def fill(self, disk: Disk, content: bytes) -> None:
         pool = self._pools.ensure(disk.pool)
         pool.upload(disk.volume, content)
@@ -227,6 +241,29 @@ class LibvirtStorage:
             raise NeedsHostFiles(f"filling volume {volume.name}", why_not_libvirt, volume.path)
         with own_format.room_for(volume, disk.size):
             qemu_img.fill(_file_layer(volume, disk.format), [source])
+
+    def _fill_from_file(self, disk: Disk, source: Layer, scratch: Path) -> None:
+        """Where the host's files cannot be opened here, the disk is written to ``scratch`` and
+        sent there as it is. libvirt looks at its bytes then: at a header that qemu-img wrote, or
+        at a raw disk, of which it obeys nothing because every format is stated."""
+        pool = self._pools.ensure(disk.pool)
+        volume = pool.create(spec_of(disk))
+        if self._can_open(volume, os.W_OK):
+            with own_format.room_for(volume, disk.size):
+                qemu_img.fill(_file_layer(volume, disk.format), [source])
+            return
+        pool.delete(volume.name)
+        try:
+            with files.explaining_lack_of_space(scratch.parent):
+                qemu_img.create(scratch, disk.format, disk.size)
+                target = Layer(source=FileSource(path=str(scratch)), format=disk.format)
+                qemu_img.fill(target, [source])
+            length = scratch.stat().st_size
+            pool.create(VolumeSpec(name=disk.volume, format=DiskFormat.RAW, capacity=length))
+            pool.send(disk.volume, scratch)
+            pool.refresh()
+        finally:
+            files.remove(scratch)
 
     def _write(self, disk: Disk, template: Template | None) -> int:
         """A disk of a format that libvirt does not make. How large it became."""

@@ -126,6 +126,11 @@ class RbdStorage(LibvirtStorage):
         pool.create_from(spec_of(disk), uploaded)
         LOG.info("made %s/%s, a clone of %s", disk.pool, disk.volume, uploaded.name)
 
+    def _fill_from_file(self, disk: Disk, source: Layer, scratch: Path) -> None:
+        pool = self._pools.ensure(disk.pool)
+        pool.create(spec_of(disk))
+        qemu_img.fill(_raw(_image(pool, disk.volume)), [source])
+
     def _in_this_cluster(self, pool: Pool, template: Template) -> RbdSource | None:
         """What disks can be cloned from without an upload. A volume gets a snapshot
         of ours: only those can be cloned."""

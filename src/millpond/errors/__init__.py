@@ -97,6 +97,7 @@ from millpond.errors.placement import (
 )
 from millpond.errors.servers import (
     Ambiguous as Ambiguous,
+    ArchiveRefused as ArchiveRefused,
     Busy as Busy,
     DiskNotFound as DiskNotFound,
     DiskOverlaid as DiskOverlaid,

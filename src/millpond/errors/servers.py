@@ -91,6 +91,15 @@ class WrongState(Conflict):
 
 
 @dataclass(eq=False)
+class ArchiveRefused(Refused):
+    archive: str
+    reason: str
+    advised: str
+    message = "{self.archive} cannot be imported: {self.reason}"
+    hint = "{self.advised}"
+
+
+@dataclass(eq=False)
 class NotQuiesced(Conflict):
     server: str
     reason: str

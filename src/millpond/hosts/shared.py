@@ -37,7 +37,7 @@ class Shared:
     @cached_property
     def catalogue(self) -> Catalogue:
         """This machine's own images."""
-        return Catalogue(self._own_images)
+        return Catalogue(self.own_images)
 
     @property
     def images_directory(self) -> Path:
@@ -46,10 +46,11 @@ class Shared:
         if source is not ImageSourceOption.CATALOGUE:
             advised = f"use the tools of {source.capitalize()}, or set image_source = catalogue"
             raise Unsupported("this", f"image_source = {source}", advised)
-        return self._own_images
+        return self.own_images
 
     @property
-    def _own_images(self) -> Path:
+    def own_images(self) -> Path:
+        """Where this machine's images are, and what passes through it on its way elsewhere."""
         return self.settings.state_path / "images"
 
     @property
@@ -57,7 +58,7 @@ class Shared:
         """Where images that are made here lie on their way, and where they go; None if they stay,
         or their source takes none."""
         images = self.images
-        return (self._own_images, images) if isinstance(images, TakesUploads) else None
+        return (self.own_images, images) if isinstance(images, TakesUploads) else None
 
     @cached_property
     def images(self) -> Library:

@@ -41,6 +41,9 @@ class LegacyStorage:
     def create(self, disk: Disk, template: Template | None) -> Disk:
         _refuse(disk.role)
 
+    def create_from_file(self, disk: Disk, image: ImageFile) -> Disk:
+        _refuse(disk.role)
+
     def fill(self, disk: Disk, content: bytes) -> None:
         _refuse(disk.role)
 

@@ -32,6 +32,12 @@ def check_name(kind: str, name: str) -> str:
     return name
 
 
+def check_id(kind: str, id: str) -> str:
+    if not re.fullmatch(UUID, id):
+        raise BadName(kind, id)
+    return id
+
+
 class Named(Protocol):
     @property
     def id(self) -> str: ...

@@ -6,12 +6,15 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Interface
 from typing import Any
 
 import pycdlib
+from pycdlib.pycdlibexception import PyCdlibException, PyCdlibInvalidInput
 
+from millpond.errors import Unsupported
 from millpond.model.server import Network, Server
 from millpond.model.sizes import KiB, MiB
 
@@ -85,6 +88,28 @@ class GuestConfiguration:
             "keys": [{"name": name, "type": "ssh", "data": key} for name, key in named.items()],
             "random_seed": base64.b64encode(os.urandom(_SEED)).decode(),
         }
+
+
+def read_drive(content: bytes) -> GuestConfiguration:
+    """What people said of the guest whose drive it is. Raises Unsupported for one that is not as
+    we write it."""
+    disc, found = pycdlib.PyCdlib(), {}
+    try:
+        disc.open_fp(io.BytesIO(content))
+        for name in ("meta_data.json", "user_data"):
+            with suppress(PyCdlibInvalidInput):
+                target = io.BytesIO()
+                disc.get_file_from_iso_fp(target, joliet_path=f"/openstack/latest/{name}")
+                found[name] = target.getvalue()
+        said = json.loads(found["meta_data.json"])
+        return GuestConfiguration(
+            hostname=str(said["hostname"]),
+            keys=tuple(str(each) for each in said.get("public_keys", {}).values()),
+            user_data=found.get("user_data", b""),
+        )
+    except (PyCdlibException, ValueError, KeyError, AttributeError) as error:
+        reason = f"what is on it cannot be read: {error}"
+        raise Unsupported("copying the config drive", reason) from error
 
 
 def host_name(name: str) -> str:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
-from millpond.disks.backend import DiskRequest
+from millpond.disks.backend import DiskRequest, ImageFile
 from millpond.disks.disks import root_size
-from millpond.errors import BadOption
+from millpond.errors import BadOption, NameTaken
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON
 from millpond.model.boot_images import BootImages, find_boot_images
@@ -219,10 +219,15 @@ def create(
 ) -> Server:
     server = plan_server(host, request)
     content = Creation(start=start, progress=progress, guest=request.guest)
+    return make(host, server, content, request.networks)
+
+
+def make(host: Host, server: Server, content: "Creation", asked: Sequence[Network]) -> Server:
+    """A server that is planned, with the networks that were ``asked`` for."""
     verb = creation(host, content)
     notes = ServerJournal(host.records)
     with host.records.lock(server):
-        beginning = _taking_its_name(host, server, request.networks)
+        beginning = _taking_its_name(host, server, asked)
         made = journal.run(verb, server, notes, host.watch, beginning)
     steps.warn_of_small_pools(host, made)
     LOG.info("created server %s (%s) on %s", made.name, made.id, host.name)
@@ -236,6 +241,8 @@ class Creation:
     start: bool = True
     progress: Progress = noop
     guest: GuestConfiguration | None = None
+    files: Mapping[str, ImageFile] = field(default_factory=dict)
+    """What disks are made from that have no template, by their roles."""
 
 
 USUAL = Creation()
@@ -279,11 +286,12 @@ def _fetch_templates(host: Host, content: Creation, templates: Templates, server
 def _make_disks(host: Host, content: Creation, templates: Templates, server: Server) -> Server:
     """The record then has their true sizes."""
     drives = {Content.CONFIG: content.guest.drive(server)} if content.guest else {}
-    made = (
-        host.disks.create(disk, templates[disk.role], drives.get(disk.content, b""))
-        for disk in server.disks
-    )
-    return replace(server, disks=tuple(made))
+
+    def make_disk(disk: Disk) -> Disk:
+        file, drive = content.files.get(disk.role), drives.get(disk.content, b"")
+        return host.disks.create(disk, templates[disk.role], drive, file)
+
+    return replace(server, disks=tuple(map(make_disk, server.disks)))
 
 
 def _delete(host: Host, server: Server) -> None:
@@ -300,4 +308,6 @@ def _taking_its_name(host: Host, server: Server, asked: Sequence[Network]) -> It
         steps.taking_fixed(host, server, asked, server.networks),
     ):
         steps.refuse_taken_name(host, server)
+        if host.shared.records.find(server.id):  # of a server that is imported under its own
+            raise NameTaken("a server", server.id)
         yield

@@ -134,7 +134,7 @@ def extract(
         role: ImageFile(path=path, format=request.format.content, compress=request.compress)
         for role, path in targets.items()
     }
-    return copy_disks(host, server, images, request.quiesce, request.progress)
+    return copy_disks(host, server, images, request.quiesce, request.progress)[1]
 
 
 def copy_disks(
@@ -143,8 +143,8 @@ def copy_disks(
     images: Mapping[str, ImageFile],
     quiesce: bool | None = None,
     progress: Progress = noop,
-) -> Consistency:
-    """All of them of one moment."""
+) -> tuple[Server, Consistency]:
+    """All of them of one moment, and the record of it."""
     directory = next(iter(images.values())).path.parent
     with host.records.lock(server), files.explaining_lack_of_space(directory):
         current = steps.load_idle(host, server)
@@ -154,7 +154,7 @@ def copy_disks(
             for disk in disks:
                 host.disks.extract(disk, images[disk.role], progress)
 
-        return _hold_still(host, current, disks, extract, quiesce)
+        return current, _hold_still(host, current, disks, extract, quiesce)
 
 
 def snapshotting(

@@ -36,7 +36,7 @@ from millpond.model.operation import (
     OverlayDetails,
     SnapshotDetails,
 )
-from millpond.model.server import Disk, Server
+from millpond.model.server import Content, Disk, Server
 from millpond.model.volume import Volume, VolumeSpec
 from millpond.records.records import without_operation
 from millpond.servers import steps
@@ -76,7 +76,7 @@ def plan_snapshot(
     for disk in disks:
         host.disks.exists(disk)  # a pool that cannot be used is an error before anything is begun
     native = [disk for disk in disks if host.disks.native_snapshots(disk)]
-    written = [disk for disk in disks if disk not in native and disk.is_attached]
+    written = [disk for disk in disks if disk not in native and _is_written(disk)]
     state = host.domains.state(server.id)
     details = SnapshotDetails(
         roles=tuple(disk.role for disk in disks),
@@ -91,6 +91,11 @@ def plan_snapshot(
         return NativeSnapshotDetails(**stated)
     needs_volume = any(host.disks.needs_temporary_volume(disk) for disk in disks)
     return NotRunningDetails(**stated) if needs_volume else None
+
+
+def _is_written(disk: Disk) -> bool:
+    """By a guest that runs."""
+    return disk.is_attached and disk.content is not Content.CONFIG
 
 
 def _asks_agent(host: Host, server: Server, state: str | None, quiesce: bool | None) -> bool:
