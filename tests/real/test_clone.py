@@ -1,5 +1,6 @@
 """A new server with copies of all disks of another one."""
 
+import re
 import subprocess
 
 import pytest
@@ -159,3 +160,43 @@ def test_a_clone_goes_to_another_host_whose_files_are_not_here(
         multi_host.ok("server", "delete", name, "--yes")
     assert multi_host.taken_by() == set()
     assert [multi_host.volumes(each) for each in ("alder", "birch", "cedar")] == [[], [], []]
+
+
+USER_DATA = """\
+#cloud-config
+runcmd:
+  - echo "MACHINE $(cat /etc/machine-id)" > /dev/ttyS0
+  - echo "HOST KEY $(cut -d ' ' -f 2 /etc/ssh/ssh_host_ed25519_key.pub)" > /dev/ttyS0
+  - echo "USER DATA RAN ON $(hostname)" > /dev/ttyS0
+"""
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_the_clone_of_a_cloud_server_is_a_new_machine_and_its_import_the_same(
+    millpond, workdir, cloud_image
+):
+    """Cloud-init does all of its work again in a clone, and nothing in a server that is back."""
+    (workdir / "data").write_text(USER_DATA)
+    millpond.ok("image", "add", cloud_image, "--name", "debian")
+    words = ("--memory", "512M", "--disk", "2G", "--user-data", workdir / "data", "--wait")
+    web = millpond.json("server", "create", "web", "--image", "debian", *words)
+    said = [told_by(millpond, web["id"], "web")]
+    twin = millpond.json("server", "clone", "web", "twin", "--quiesce")
+    said.append(told_by(millpond, twin["id"], "twin"))
+    assert not set(said[0].values()) & set(said[1].values())
+    millpond.ok("server", "delete", "twin", "--yes")
+    told = millpond.json("server", "export", "web", workdir / "web.tar", "--quiesce")
+    assert told["consistency"] == "quiesced"
+    millpond.ok("server", "delete", "web", "--yes")
+    back = millpond.json("server", "import", workdir / "web.tar")
+    assert back["id"] == web["id"]
+    console = millpond.wait_for_console(web["id"], "login:", 600)
+    assert "USER DATA RAN" not in console
+
+
+def told_by(millpond, id, hostname):
+    console = millpond.wait_for_console(id, f"USER DATA RAN ON {hostname}", 600)
+    found = dict(re.findall(r"(MACHINE|HOST KEY) (\S+)", console))
+    assert found.keys() == {"MACHINE", "HOST KEY"}
+    return found

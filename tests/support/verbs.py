@@ -22,7 +22,7 @@ DETAILS: dict[str, Details] = {
     "nic add": NicDetails(mac="52:54:00:00:00:50"),
     "nic remove": NicDetails(mac="52:54:00:00:00:50"),
     "rename": RenameDetails(before="db"),
-    "snapshot": NativeSnapshotDetails(quiesces=True),
+    "snapshot": NativeSnapshotDetails(),
 }
 
 
