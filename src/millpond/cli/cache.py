@@ -41,7 +41,7 @@ Names = Annotated[
 
 @app.command("list")
 def list_(ctx: typer.Context, host: HostNames = None, json: Json = False) -> None:
-    """List the templates: for which image, how prepared, who uses them, why they stay."""
+    """List the templates. It says for which image, how prepared, who uses them, why they stay."""
     deployment = Deployment.load(ctx.obj.config_files)
     images = deployment.image_names()
     listed = [each for _, each in ask_hosts(deployment, host, lambda host: _list(host, images))]
@@ -93,7 +93,7 @@ def fetch(
     host: HostNames = None,
     json: Json = False,
 ) -> None:
-    """Prepare templates ahead of need, so that the first server of an image need not wait."""
+    """Prepare templates ahead of need. The first server of an image need not wait then."""
     deployment = Deployment.load(ctx.obj.config_files)
     wanted = {
         host: [each for name in images for each in _plan(host, name, format)]

@@ -22,7 +22,7 @@ _IMAGE_TYPE = "COMPUTE_IMAGE_TYPE_"
 
 @app.command("list")
 def list_(ctx: typer.Context, refresh: Refresh = False, json: Json = False) -> None:
-    """List the hosts: whether they answer, what they have, and which images they take."""
+    """List the hosts. It says whether they answer, what they have, and which images they take."""
     found = Deployment.load(ctx.obj.config_files).summaries(refresh=refresh)
     if json:
         print(as_json(found))

@@ -56,7 +56,7 @@ def list_(
 
 @app.command()
 def show(ctx: typer.Context, image: Name, json: Json = False) -> None:
-    """Show all that is known of an image, and which servers were made from it."""
+    """Show an image. It says also which servers were made from it."""
     deployment = Deployment.load(ctx.obj.config_files)
     show_image(deployment, deployment.images.get(image, shortened=True), json)
 
@@ -84,7 +84,7 @@ def rename(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The new name.")],
     json: Json = False,
 ) -> None:
-    """Give an image another name; its servers and templates stay its own."""
+    """Rename an image. Its servers and templates stay its own."""
     catalogue = Intake(Deployment.load(ctx.obj.config_files).images_directory)
     found = catalogue.get(image)
     renamed = catalogue.rename(found, name)
@@ -93,7 +93,7 @@ def rename(
 
 @app.command()
 def remove(ctx: typer.Context, images: Names, json: Json = False) -> None:
-    """Remove images that no server and no other image needs, and their templates."""
+    """Remove images and their templates. What a server or another image needs stays."""
     deployment = Deployment.load(ctx.obj.config_files)
     catalogue = Intake(deployment.images_directory)
     found = [catalogue.get(each) for each in images]

@@ -50,7 +50,7 @@ def add(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Add an image from a file or from the web, once its content has been inspected."""
+    """Add an image from a file or from the web. Its content is inspected."""
     deployment = Deployment.load(ctx.obj.config_files)
     said = dict(_property(each) for each in properties or ())
     check_properties(said)

@@ -80,7 +80,7 @@ def console(
     server: Shown,
     log: Annotated[bool, typer.Option("--log", help="Print what it printed so far.")] = False,
 ) -> None:
-    """Open the server's serial console (leave with Ctrl-]), or print its log."""
+    """Open the serial console, or print its log. Leave it with Ctrl-]."""
     host, found = Deployment.load(ctx.obj.config_files).find(server, shortened=True)
     if log:
         sys.stdout.buffer.write(host.consoles.read(found.id, found.name))
@@ -100,7 +100,7 @@ def stop(
     timeout: Timeout = PATIENCE,
     json: Json = False,
 ) -> None:
-    """Stop servers: each guest is asked to power itself off, and waited for."""
+    """Stop servers. Each guest is asked to power itself off, and waited for."""
     deployment = Deployment.load(ctx.obj.config_files)
 
     def act(server: Server) -> str:
@@ -120,7 +120,7 @@ def reboot(
     timeout: Timeout = PATIENCE,
     json: Json = False,
 ) -> None:
-    """Reboot servers: off and on again, with what is recorded written into their domains."""
+    """Reboot servers. Off and on again, with what is recorded written into their domains."""
     deployment = Deployment.load(ctx.obj.config_files)
 
     def act(server: Server) -> str:
@@ -138,7 +138,7 @@ def resize(
     disk: Annotated[str, typer.Option(help="The root disk's new size, such as 20G.")],
     json: Json = False,
 ) -> None:
-    """Make a server's root disk larger, also while it runs (but for ploop disks)."""
+    """Make the root disk larger. The server may run, unless its disk is a ploop one."""
     deployment = Deployment.load(ctx.obj.config_files)
     host, found = deployment.find(server)
     grown = grow.grow(host, found, "disk", parse_size(disk))

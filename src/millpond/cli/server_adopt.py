@@ -25,7 +25,7 @@ def adopt(
     host: HostName = "",
     json: Json = False,
 ) -> None:
-    """Make a server of Nova's one of Millpond's, with its disks where they are; it runs on."""
+    """Take over a server of Nova's. Its disks stay where they are, and it runs on."""
     deployment = Deployment.load(ctx.obj.config_files)
     there = deployment.host(host)
     layout = find_layout(there)

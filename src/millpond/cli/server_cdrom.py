@@ -20,7 +20,7 @@ def insert(
     image: Annotated[str, typer.Argument(metavar="IMAGE", help="Name or id of an ISO image.")],
     json: Json = False,
 ) -> None:
-    """Insert an ISO image; a server that is off and has no CD-ROM drive gets one."""
+    """Insert an ISO image. A server that is off and has no CD-ROM drive gets one."""
     deployment = Deployment.load(ctx.obj.config_files)
     host, found = deployment.find(server)
     medium = deployment.images.get(image)

@@ -49,7 +49,7 @@ def clone(
     host: HostOption = "",
     json: Json = False,
 ) -> None:
-    """Make a new server with copies of another's disks; that one may run, and goes on."""
+    """Make a new server with copies of another's disks. That one may run, and goes on."""
     shown = showing(ctx, server, all_disks=True, doing="clone of")
     with shown as (deployment, _, found, progress):
         said = _networks(networks_of_a_copy(found), network, publish)
@@ -75,7 +75,7 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace a file.")] = False,
     json: Json = False,
 ) -> None:
-    """Write a server with all its disks into one file; it may run, and goes on."""
+    """Write a server with all its disks into one file. It may run, and goes on."""
     _check_target(target, force, json)
     with ExitStack() as stack:
         shown = showing(ctx, server, all_disks=True, doing="copy of")

@@ -94,7 +94,7 @@ def create(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Create a server from an image, or one to install from an ISO, and start it."""
+    """Create a server from an image or an ISO. It is started, unless told otherwise."""
     if bool(image) == bool(iso):
         raise BadOption("--image", "a server is made from one image", "say --image or --iso")
     if wait and not start:

@@ -34,7 +34,7 @@ def list_disks(
     ] = False,
     json: Json = False,
 ) -> None:
-    """List the disks of servers, with the serial by which a guest finds each."""
+    """List disks. A guest finds each by its serial."""
     deployment = Deployment.load(ctx.obj.config_files)
     listed, damaged = deployment.records.readable()
     if servers:
@@ -85,7 +85,7 @@ def add_disk(
 
 @disks.command("detach")
 def detach_disk(ctx: typer.Context, server: Name, disk: Role, json: Json = False) -> None:
-    """Take a data disk from the guest and keep it, with what is on it, for 'disk attach'."""
+    """Take a data disk from the guest. It is kept, with what is on it, for 'disk attach'."""
     deployment = Deployment.load(ctx.obj.config_files)
     host, found = deployment.find(server)
     taken = data_disks.detach(host, found, disk)
@@ -97,7 +97,7 @@ def detach_disk(ctx: typer.Context, server: Name, disk: Role, json: Json = False
 
 @disks.command("attach")
 def attach_disk(ctx: typer.Context, server: Name, disk: Role, json: Json = False) -> None:
-    """Give a guest a disk back that was detached, also while the server runs."""
+    """Give a guest back a disk that was detached. The server may run."""
     host, found = Deployment.load(ctx.obj.config_files).find(server)
     given = data_disks.attach(host, found, disk)
     print(as_json(given) if json else f"{given.role} ({given.target})")
@@ -129,7 +129,7 @@ def grow_disk(
     size: Annotated[str, typer.Option(help="The new size, such as 20G.")],
     json: Json = False,
 ) -> None:
-    """Make a disk larger, also while the server runs (but for ploop disks)."""
+    """Make a disk larger. The server may run, unless the disk is a ploop one."""
     host, found = Deployment.load(ctx.obj.config_files).find(server)
     grown = grow.grow(host, found, disk, parse_size(size))
     if json:

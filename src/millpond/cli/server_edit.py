@@ -18,7 +18,8 @@ from millpond.system.process import attend
 
 @app.command()
 def edit(ctx: typer.Context, server: Name) -> None:
-    """Edit the XML of a server's domain in $VISUAL or $EDITOR; what is recorded stays."""
+    """Edit the XML of a server's domain. $VISUAL or $EDITOR is started; what is recorded
+    stays."""
     host, found = Deployment.load(ctx.obj.config_files).find(server)
     before = editing.read(host, found)
     path = _write_draft(found.name, before)

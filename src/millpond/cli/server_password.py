@@ -22,8 +22,8 @@ def password(
     user: Annotated[str, typer.Option(help="Whose password.")] = "root",
     json: Json = False,
 ) -> None:
-    """Set a user's password in a running guest, through its agent; it is asked for, or one line of
-    standard input."""
+    """Set a user's password in a running guest. Its agent does it; the password is asked for, or
+    one line of standard input."""
     host, found = Deployment.load(ctx.obj.config_files).find(server)
     check_ready(host, found, user)
     set_password(host, found, user, _read_password(f"New password of {user} in {found.name}"))

@@ -16,7 +16,7 @@ def rename(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The new name.")],
     json: Json = False,
 ) -> None:
-    """Give a server that is off another name; the name of its guest stays."""
+    """Rename a server that is off. The host name of its guest stays."""
     deployment = Deployment.load(ctx.obj.config_files)
     host, found = deployment.find(server)
     renamed = renaming.rename(host, found, name)

@@ -42,7 +42,7 @@ def set_(
     secure_boot: SecureBootOption = None,
     json: Json = False,
 ) -> None:
-    """Change what is recorded of servers: 'none' and 'default' take back what was asked for."""
+    """Change what is recorded of servers. 'none' and 'default' take back what was asked for."""
     asked = parse_devices(vnc=vnc, cpu=cpu, video=video, tpm=tpm, secure_boot=secure_boot)
     check_description(description or "")
     changes = Changes(autostart=autostart, description=description, devices=asked)

@@ -64,7 +64,7 @@ def snapshot(
     quiesce: QuiesceOption = None,
     json: Json = False,
 ) -> None:
-    """Make an image of what a server's root disk holds now; the server may run, and goes on."""
+    """Make an image of a server's root disk. The server may run, and goes on."""
     if format not in FORMATS:
         raise BadOption("--format", f"{format} is not possible", f"allowed: {', '.join(FORMATS)}")
     if compress and format is not ImageFormat.QCOW2:

@@ -22,7 +22,7 @@ def start(
     wait_timeout: WaitTimeoutOption = PATIENCE,
     json: Json = False,
 ) -> None:
-    """Start servers that are stopped; what is recorded is written into their domains."""
+    """Start servers. What is recorded is written into their domains."""
     deployment = Deployment.load(ctx.obj.config_files)
 
     def act(server: Server) -> str:

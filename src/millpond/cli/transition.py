@@ -30,7 +30,7 @@ def status(
     host: HostNames = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List servers whose disks Nova laid out, each with its disks and what is in the way."""
+    """List servers whose disks Nova laid out. It says what is in the way of each."""
     hosts = Deployment.load(ctx.obj.config_files).select(host)
     found = [each for host in hosts for each in _find_status(host, asked_for=bool(host))]
     if json:
