@@ -26,4 +26,14 @@ SecureBootOption = Annotated[
         show_default=False,
     ),
 ]
+LabelOption = Annotated[
+    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="Repeatable.")
+]
+NoLabelOption = Annotated[
+    list[str] | None, typer.Option("--no-label", metavar="KEY", help="Remove it; repeatable.")
+]
+LabelFilter = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="KEY[=VALUE]", help="Only with this label; repeatable."),
+]
 DescriptionOption = Annotated[str | None, typer.Option(help="For people.", show_default=False)]

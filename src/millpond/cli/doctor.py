@@ -40,7 +40,7 @@ def command(
     files: tuple[Path, ...] = ctx.obj.config_files
     repair = repair or mend  # its name until now
     if probe:
-        _probe(files, host, guest.expanduser())
+        _probe(files, host, guest.expanduser(), json)
     elif adopt:
         _adopt(files, host, json)
     elif placement:
@@ -60,9 +60,14 @@ def _adopt(files: tuple[Path, ...], hosts: list[str] | None, json: bool) -> None
         print("every domain of Millpond's has its record: nothing to adopt")
 
 
-def _probe(files: tuple[Path, ...], hosts: list[str] | None, guest: Path) -> None:
+def _probe(
+    files: tuple[Path, ...], hosts: list[str] | None, guest: Path, json: bool = False
+) -> None:
     host = Deployment.load(files).host(hosts[0] if hosts else "")
     found = probe_kvm(host.libvirtd, guest)
+    if json:  # for scripts: nothing is changed
+        print(as_json({"verdict": found.verdict, "reason": found.reason}))
+        return
     match found.verdict:
         case ProbeResult.ABSENT:
             print(f"there is no {KVM}: servers run by plain emulation; nothing is changed")

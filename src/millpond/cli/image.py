@@ -7,14 +7,17 @@ from typing import Annotated
 
 import typer
 
+from millpond.cli.devices import DescriptionOption, LabelFilter, LabelOption, NoLabelOption
 from millpond.cli.output import as_json, details, note_new_state, table, transfer
-from millpond.errors import ImageInUse
+from millpond.errors import BadInput, ImageInUse
 from millpond.hosts.cache import remove_image
 from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake
 from millpond.model.boot_images import booted_with
+from millpond.model.devices import check_description
 from millpond.model.formats import ImageFormat
 from millpond.model.image import DISKS, Image
+from millpond.model.labels import change_labels, format_labels, parse_filter, parse_labels
 from millpond.model.sizes import format_size
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -38,15 +41,19 @@ def list_(
     name: Annotated[
         str, typer.Option(metavar="PATTERN", help="Only with such a name: 'debian*'.")
     ] = "*",
+    label: LabelFilter = None,
     json: Json = False,
 ) -> None:
     """List all images, or some of them."""
+    fit = parse_filter(label or ())
     deployment = Deployment.load(ctx.obj.config_files)
     note_new_state(deployment.settings.state_path)
     images = [
         each
         for each in deployment.images.all()
-        if fnmatchcase(each.name, name) and each.format in (format or ImageFormat)
+        if fnmatchcase(each.name, name)
+        and each.format in (format or ImageFormat)
+        and fit(each.labels)
     ]
     if json:
         print(as_json(images))
@@ -75,6 +82,31 @@ def save(
     with transfer(f"saving {found.name}", lambda: found.size) as progress:
         saved = intake.save(found, file, force=force, progress=progress)
     print(as_json({"id": found.id, "name": found.name, "file": saved}) if json else saved)
+
+
+@app.command("set")
+def set_(
+    ctx: typer.Context,
+    image: Annotated[str, typer.Argument(metavar="IMAGE", help="Name or whole id.")],
+    description: DescriptionOption = None,
+    label: LabelOption = None,
+    no_label: NoLabelOption = None,
+    json: Json = False,
+) -> None:
+    """Change the description and the labels of an image."""
+    added, removed = parse_labels(label or ()), parse_labels(no_label or ())
+    check_description(description or "")
+    if description is None and not added and not removed:
+        raise BadInput("nothing is to be changed", "add an option of 'millpond image set --help'")
+    deployment = Deployment.load(ctx.obj.config_files)
+    catalogue = Intake(deployment.images_directory)
+    changed = catalogue.change(
+        catalogue.get(image), description, lambda labels: change_labels(labels, added, removed)
+    )
+    if json:
+        show_image(deployment, changed, json)
+    else:
+        print(f"changed {changed.name} ({changed.id[:8]})")
 
 
 @app.command()
@@ -136,6 +168,8 @@ def show_image(deployment: Deployment, image: Image, json: bool) -> None:
             ("Disk", _disk(image, f" ({image.virtual_size} bytes)")),
             (_ALGORITHMS.get(image.digest_algorithm, image.digest_algorithm), image.digest),
             ("Added", image.created),
+            *([("Description", image.description)] if image.description else []),
+            *([("Labels", format_labels(image.labels))] if image.labels else []),
             *((f"Property {key}", value) for key, value in sorted(image.properties.items())),
             ("Servers", ", ".join(users) or "none"),
             *([("Images", ", ".join(needing))] if needing else []),

@@ -8,13 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from millpond.cli import console as terminal
+from millpond.cli.devices import LabelFilter
 from millpond.cli.output import as_json, complain, details, note_new_state, table
+from millpond.cli.server_lines import disk_line, kernel_line, nic_lines, ways_in
 from millpond.cli.several import try_each
 from millpond.errors import BadInput, NoConsole
 from millpond.hosts.deployment import Deployment
 from millpond.libvirt.domains import ON
 from millpond.model.devices import Vnc
-from millpond.model.server import Content, DirectBoot, Disk, Network, NetworkKind, Server
+from millpond.model.labels import format_labels, parse_filter
+from millpond.model.server import Content, Server
 from millpond.model.sizes import format_size, parse_size
 from millpond.records import codec
 from millpond.servers import across_hosts, grow, power
@@ -39,10 +42,12 @@ PATIENCE = 60.0
 
 
 @app.command("list")
-def list_(ctx: typer.Context, json: Json = False) -> None:
-    """List all servers."""
+def list_(ctx: typer.Context, label: LabelFilter = None, json: Json = False) -> None:
+    """List all servers, or some of them."""
+    fit = parse_filter(label or ())
     deployment = Deployment.load(ctx.obj.config_files)
     servers, damaged = deployment.records.readable()
+    servers = [each for each in servers if fit(each.labels)]
     note_new_state(deployment.settings.state_path)
     states = across_hosts.states(deployment, servers)
     known = across_hosts.addresses(deployment, servers, states)
@@ -268,7 +273,7 @@ def _row(server: Server, state: str, where: list[str], known: Addresses) -> tupl
         server.name,
         _state(server, state),
         *where,
-        ", ".join(way for each in server.networks for way in _ways_in(each, known))
+        ", ".join(way for each in server.networks for way in ways_in(each, known))
         if state in ON
         else "",
         server.image.name,
@@ -336,41 +341,10 @@ def _show_details(server: Server, state: str, known: Addresses, display: Vnc | N
             ("Machine", ", ".join(filter(None, machine))),
             *server.devices.facts(display),
             *([("Description", server.description)] if server.description else []),
-            *([("Kernel", _kernel_line(server.boot))] if server.boot else []),
-            *((f"Disk {each.role}", _disk_line(each)) for each in server.disks),
-            *_nic_lines(server, known),
+            *([("Labels", format_labels(server.labels))] if server.labels else []),
+            *([("Kernel", kernel_line(server.boot))] if server.boot else []),
+            *((f"Disk {each.role}", disk_line(each)) for each in server.disks),
+            *nic_lines(server, known),
             ("Created", server.created),
         ]
     )
-
-
-def _kernel_line(boot: DirectBoot) -> str:
-    ramdisk = f" and {boot.ramdisk.name}" if boot.ramdisk else ""
-    return f"{boot.kernel.name}{ramdisk}: {boot.command_line}"
-
-
-def _nic_lines(server: Server, known: Addresses) -> list[tuple[str, str]]:
-    found = [
-        ", ".join((_network(each), each.mac, *_ways_in(each, known))) for each in server.networks
-    ]
-    return [(f"NIC {number}", line) for number, line in enumerate(found)] or [("NICs", "none")]
-
-
-def _ways_in(nic: Network, known: Addresses) -> tuple[str, ...]:
-    """Its addresses, or the ports of the host that lead to it."""
-    fixed = (nic.address.partition("/")[0],) if nic.address else ()
-    return known.get(nic.mac) or fixed or tuple(map(str, nic.ports))
-
-
-def _network(nic: Network) -> str:
-    return f"bridge:{nic.source}" if nic.kind is NetworkKind.BRIDGE else nic.source or nic.kind
-
-
-def _disk_line(disk: Disk) -> str:
-    where = disk.target or ("detached" if disk.content.is_seen_by_the_guest else "")
-    line = f"{format_size(disk.size)} {disk.format} by {disk.backend}: {disk.location}"
-    line = f"{where}, {line}" if where else line
-    if disk.template is None:
-        return line
-    how = "standing on" if disk.overlay else "made from"
-    return f"{line}, {how} {disk.template.pool}/{disk.template.volume} ({disk.template.format})"

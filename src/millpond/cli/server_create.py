@@ -11,6 +11,7 @@ from millpond.cli import verdicts
 from millpond.cli.devices import (
     CpuOption,
     DescriptionOption,
+    LabelOption,
     SecureBootOption,
     TpmOption,
     VideoOption,
@@ -25,6 +26,7 @@ from millpond.hosts.deployment import Deployment
 from millpond.model.boot_images import find_disk_images
 from millpond.model.devices import Devices, check_description, parse_devices
 from millpond.model.formats import ImageFormat
+from millpond.model.labels import parse_labels
 from millpond.model.names import ImageId
 from millpond.model.network_option import HELP as NETWORK_HELP
 from millpond.model.network_option import PUBLISH_HELP, parse_network, publish_ports
@@ -79,6 +81,7 @@ def create(
     tpm: TpmOption = None,
     secure_boot: SecureBootOption = None,
     description: DescriptionOption = None,
+    label: LabelOption = None,
     start: Annotated[bool, typer.Option("--start/--no-start", help="Start it.")] = True,
     wait: WaitOption = False,
     wait_timeout: WaitTimeoutOption = PATIENCE,
@@ -122,6 +125,7 @@ def create(
             **parse_devices(vnc=vnc, cpu=cpu, video=video, tpm=tpm, secure_boot=secure_boot)
         ),
         description=check_description(description or ""),
+        labels=parse_labels(label) if label else {},
     )
     _check_iso(request, force)
     if dry_run:

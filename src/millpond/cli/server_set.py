@@ -7,6 +7,8 @@ import typer
 from millpond.cli.devices import (
     CpuOption,
     DescriptionOption,
+    LabelOption,
+    NoLabelOption,
     SecureBootOption,
     TpmOption,
     VideoOption,
@@ -18,6 +20,7 @@ from millpond.errors import BadInput
 from millpond.hosts.deployment import Deployment
 from millpond.libvirt.domains import ON
 from millpond.model.devices import check_description, parse_devices
+from millpond.model.labels import parse_labels
 from millpond.model.server import Server
 from millpond.servers.settings import Changes, change
 
@@ -35,6 +38,8 @@ def set_(
         ),
     ] = None,
     description: DescriptionOption = None,
+    labels: LabelOption = None,
+    no_labels: NoLabelOption = None,
     vnc: VncOption = "",
     cpu: CpuOption = "",
     video: VideoOption = "",
@@ -45,7 +50,13 @@ def set_(
     """Change what is recorded of servers. 'none' and 'default' take back what was asked for."""
     asked = parse_devices(vnc=vnc, cpu=cpu, video=video, tpm=tpm, secure_boot=secure_boot)
     check_description(description or "")
-    changes = Changes(autostart=autostart, description=description, devices=asked)
+    changes = Changes(
+        autostart=autostart,
+        description=description,
+        devices=asked,
+        labels=parse_labels(labels or ()),
+        no_labels=tuple(parse_labels(no_labels or ())),
+    )
     if changes == Changes():
         raise BadInput("nothing is to be changed", "add an option of 'millpond server set --help'")
     deployment = Deployment.load(ctx.obj.config_files)

@@ -4,7 +4,7 @@ import hashlib
 import logging
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ from millpond.model.boot_images import find_boot_images
 from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
+from millpond.model.labels import Labels
 from millpond.model.names import ImageId, check_name
 from millpond.model.transfer import Digest
 from millpond.records import codec
@@ -106,6 +107,20 @@ class Intake(Catalogue):
                 files.write_atomically(self._record(image.id), record)
         LOG.info("renamed image %s (%s) to %s", current.name, image.id, name)
         return renamed
+
+    def change(
+        self, image: Image, description: str | None, labels: Callable[[Labels], Labels]
+    ) -> Image:
+        """None: the description stays."""
+        with self._writing(), self._locks.hold(LOCK):
+            current = self.describe(image.id)
+            said = current.description if description is None else description
+            changed = replace(current, description=said, labels=labels(current.labels))
+            record = codec.encode(ImageRecord(image=changed))
+            with files.explaining_lack_of_space(self._records):
+                files.write_atomically(self._record(image.id), record)
+        LOG.info("changed image %s (%s)", current.name, image.id)
+        return changed
 
     def save(
         self, image: Image, target: Path, *, force: bool = False, progress: Progress = noop

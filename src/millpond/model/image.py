@@ -54,6 +54,9 @@ class Image:
     """Under Glance's names: hw_disk_bus, hw_firmware_type, …"""
     digest_algorithm: str = "sha512"
     """Only an image service may have another one."""
+    description: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Both are for people; only images of the catalogue have them."""
 
     @property
     def expected(self) -> Digest:

@@ -228,6 +228,8 @@ class Server:
     devices: Devices = field(default_factory=Devices)
     description: str = ""
     """For people."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """For people and scripts, to find it by."""
     schema: int = field(default=SCHEMA)
 
     @property

@@ -67,6 +67,7 @@ class ServerRequest:
     """None: it has no config drive."""
     devices: Devices = field(default_factory=Devices)
     description: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
     disks: Mapping[str, Image] = field(default_factory=dict)
     """What other disks are made from, by their roles."""
     installs: bool = False
@@ -124,6 +125,7 @@ def plan_server(host: Host, request: ServerRequest) -> Server:
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         devices=request.devices,
         description=request.description,
+        labels=request.labels,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from millpond.errors import WrongState
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON, forget_variables
+from millpond.model.labels import Labels, change_labels
 from millpond.model.server import Server
 from millpond.servers import steps
 from millpond.servers.devices import check_devices
@@ -23,6 +24,9 @@ class Changes:
     description: str | None = None
     devices: Mapping[str, Any] = field(default_factory=dict)
     """By the names of their fields."""
+    labels: Labels = field(default_factory=dict)
+    no_labels: tuple[str, ...] = ()
+    """Keys of those that go."""
 
 
 def change(host: Host, server: Server, changes: Changes) -> Server:
@@ -58,4 +62,5 @@ def _apply(changes: Changes, server: Server) -> Server:
         autostart=server.autostart if kept[0] else bool(changes.autostart),
         description=server.description if kept[1] else changes.description or "",
         devices=replace(server.devices, **changes.devices),
+        labels=change_labels(server.labels, changes.labels, changes.no_labels),
     )
