@@ -13,7 +13,8 @@ from millpond.model.volume import PoolUsage
 
 def space(pools: Pools, names: Iterable[str]) -> PoolUsage:
     """Together. Directory pools of one file system share its space."""
-    found = {_place(pools, name): pools.ensure(name).usage() for name in names}
+    usages = {name: pools.ensure(name).usage() for name in names}  # made where they are missing
+    found = {_place(pools, name): usage for name, usage in usages.items()}
     return PoolUsage(
         capacity=sum(each.capacity for each in found.values()),
         allocation=sum(each.allocation for each in found.values()),
@@ -24,10 +25,10 @@ def space(pools: Pools, names: Iterable[str]) -> PoolUsage:
 def sum_promised(pools: Pools, servers: Sequence[Server]) -> int:
     """What the disks of these servers may still come to occupy."""
     ours = {(disk.pool, disk.volume) for server in servers for disk in server.disks}
-    return sum(_grow_strategy(pools, ours))
+    return sum(_promised(pools, ours))
 
 
-def _grow_strategy(pools: Pools, ours: set[tuple[str, str]]) -> Iterator[int]:
+def _promised(pools: Pools, ours: set[tuple[str, str]]) -> Iterator[int]:
     for name in sorted({pool for pool, _ in ours}):
         with suppress(PoolNotFound):
             for volume in pools.open(name).volumes():
