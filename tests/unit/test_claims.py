@@ -91,7 +91,7 @@ def fleet_of(records):
 def test_what_a_server_lacks_is_put_right(records):
     deployment = fleet_of(records)
     (found,) = placement.servers(deployment)
-    assert found.repair() == "it was put right"
+    assert found.repair() == "it was repaired"
     assert deployment.scheduler.placement.allocations.claimed == [(server().id, TAKEN)]
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 Repair = Callable[[], str]
-"""Puts it right and says in words what was done; raises what keeps it from being put right."""
+"""Repairs it and says in words what was done; raises what keeps it from being repaired."""
 
 
 class Level(StrEnum):

@@ -89,7 +89,7 @@ def _describe(deployment: Deployment, consistency: Consistency, mismatch: Mismat
         return warning(what, _DO[mismatch.difference])
     return problem(
         what,
-        f"'{Tool.REPAIR_PLACEMENT}' puts it right",
+        f"'{Tool.REPAIR_PLACEMENT}' repairs it",
         partial(_repair, deployment, consistency, mismatch),
     )
 
@@ -106,5 +106,5 @@ def _repair(deployment: Deployment, consistency: Consistency, mismatch: Mismatch
     with deployment.records.lock(server) if server else nullcontext():
         as_before = _still_holds(deployment, mismatch) and _takes(deployment, mismatch)
         if as_before and consistency.repair([mismatch]):
-            return "it was put right"
+            return "it was repaired"
     raise NoRoom("Placement has less than it takes, or has changed meanwhile")
