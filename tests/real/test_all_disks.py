@@ -1,5 +1,6 @@
 """All disks of a server as images of one moment, and a server that has them again."""
 
+import contextlib
 import gzip
 import json
 import subprocess
@@ -171,4 +172,19 @@ def test_the_agent_of_a_real_guest_freezes_its_file_systems(millpond, cloud_imag
         assert is_frozen(domain)
         millpond.ok("doctor", "--repair")
         assert not is_frozen(domain)
+    silence(domain)
+    made = millpond.json("server", "snapshot", "web", "silent")
+    assert made["consistency"] == "crash-consistent"
+    code, message = millpond.fails("server", "snapshot", "web", "other", "--quiesce")
+    assert (code, "cannot be frozen" in message) == (4, True), message
     assert millpond.json("server", "show", "web")["state"] == "running"
+
+
+def silence(domain):
+    """The agent has its channel open, and answers no more."""
+    script = "kill -STOP $(pidof qemu-ga)"
+    run = {"path": "/bin/sh", "arg": ["-c", script]}
+    words = json.dumps({"execute": "guest-exec", "arguments": run})
+    with contextlib.suppress(libvirt.libvirtError):
+        libvirt_qemu.qemuAgentCommand(domain, words, 20, 0)
+    wait_for(lambda: not answers(domain), 60)
