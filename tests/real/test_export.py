@@ -169,6 +169,10 @@ HOSTILE = {
         set_in("server", "networks", 0, "mac", value="52:54:00:00:00:01,addr=1"),
         "is invalid",
     ),
+    "a label that moves the cursor": (
+        set_in("server", "labels", value={"tier": "\x1b[2J"}),
+        "is invalid",
+    ),
     "no memory": (set_in("server", "flavor", "memory", value=-1), "is invalid"),
     "an endless disk": (set_in("server", "disks", 0, "size", value=1 << 60), "is invalid"),
     "a disk larger than it": (set_in("disks", 0, "virtual_size", value=1 << 40), "does not fit"),

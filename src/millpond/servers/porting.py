@@ -22,6 +22,7 @@ from millpond.images.source import Stream
 from millpond.model.callbacks import Progress, noop
 from millpond.model.devices import Vnc, check_description, parse_word
 from millpond.model.image_properties import check_properties
+from millpond.model.labels import parse_labels
 from millpond.model.names import ServerId, check_id, check_name
 from millpond.model.network_option import parse_network
 from millpond.model.operation import ROOT
@@ -219,6 +220,7 @@ def _check(server: Server) -> None:
     check_id("a server", server.id)
     check_name("a server", server.name)
     check_description(server.description)
+    parse_labels(f"{key}={value}" for key, value in server.labels.items())
     hardware, boot, flavor = server.hardware, server.boot, server.flavor
     check_properties(
         {
