@@ -273,3 +273,23 @@ def test_a_disk_by_itself_is_read_as_it_is_now(mapped, micro_guest, workdir):
         host.imaging.extract(disk, image)
         assert (workdir / name).read_bytes() == micro_guest.path.read_bytes()
     mapped.ok("server", "delete", "a")
+
+
+def test_a_running_server_on_rbd_and_files_is_cloned_and_imported(mapped, ceph, rbd_pool, workdir):
+    """Its root disk is frozen by the cluster, its data disk by an overlay, while it is paused."""
+    made = create(mapped, "a", "qcow2")
+    template = made["disks"][0]["template"]["volume"]
+    mapped.wait_for_console(made["id"], "TICK 0001")
+    data = mapped.json("server", "disk", "add", "a", "--size", "4M")
+    assert (made["disks"][0]["backend"], data["backend"]) == ("rbd", "qcow2")
+    twin = mapped.json("server", "clone", "a", "twin")
+    mapped.ok("server", "export", "a", workdir / "a.tar")
+    again = mapped.json("server", "import", workdir / "a.tar", "--name", "again")
+    assert mapped.json("server", "show", "a")["state"] == "running"
+    for each in (twin, again):
+        assert each["disks"][0]["backend"] == "rbd"
+        mapped.wait_for_console(each["id"], "BOOTS 0002")
+    snapshot = mapped.json("server", "snapshot", "a", "snap", "--all-disks")
+    assert [each["name"] for each in snapshot["images"]] == ["snap", "snap-data0"]
+    mapped.ok("server", "delete", "a", "twin", "again", "--yes")
+    assert images(ceph, rbd_pool) == {template}

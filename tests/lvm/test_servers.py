@@ -239,3 +239,17 @@ def test_a_changed_mapping_leaves_the_disk_where_it_is(mapped, volume_group):
     mapped.wait_for_console(made["id"], "READY", SECONDS)
     mapped.ok("server", "delete", "a")
     assert volume_group.volumes() == {}
+
+
+def test_a_running_server_on_lvm_and_files_is_cloned_and_imported(mapped, volume_group, workdir):
+    made = create(mapped, "a", "raw")
+    mapped.wait_for_console(made["id"], "TICK 0001", SECONDS)
+    mapped.ok("server", "disk", "add", "a", "--size", "4M")
+    twin = mapped.json("server", "clone", "a", "twin")
+    mapped.ok("server", "export", "a", workdir / "a.tar")
+    again = mapped.json("server", "import", workdir / "a.tar", "--name", "again")
+    for each in (twin, again):
+        assert each["disks"][0]["backend"] == "lvm"
+        mapped.wait_for_console(each["id"], "BOOTS 0002", SECONDS)
+    mapped.ok("server", "delete", "a", "twin", "again", "--yes")
+    assert volume_group.volumes() == {}
