@@ -44,12 +44,12 @@ def images(ceph, rbd_pool):
 def test_a_server_runs_on_a_clone_of_its_template(mapped, ceph, rbd_pool, micro_guest, connection):
     made = create(mapped, "a", "qcow2")
     assert micro_guest.marker in mapped.wait_for_console(made["id"], "READY")
-    (disk,) = made["disks"]
+    (disk, _) = made["disks"]
     assert (disk["backend"], disk["pool"], disk["format"]) == ("rbd", "nova-disks-pool-rbd", "raw")
     info = json.loads(ceph.rbd("info", f"{rbd_pool.name}/{disk['volume']}", "--format", "json"))
     assert info["parent"]["image"] == disk["template"]["volume"]
     xml = etree.fromstring(connection.lookupByName("a").XMLDesc())
-    (found,) = xml.findall("devices/disk")
+    (found, _) = xml.findall("devices/disk")
     assert (found.get("type"), found.find("driver").get("type")) == ("network", "raw")
     assert found.find("source").get("name") == f"{rbd_pool.name}/{disk['volume']}"
     assert found.find("source/auth/secret").get("uuid") == rbd_pool.secret
@@ -267,7 +267,7 @@ def test_a_disk_by_itself_is_read_as_it_is_now(mapped, micro_guest, workdir):
     """As under Nova: nobody has frozen it before, and nothing is left frozen."""
     create(mapped, "a", "qcow2", "--no-start")
     host = mapped.host()
-    (disk,) = host.shared.server("a").disks
+    disk = host.shared.server("a").get_disk("disk")
     for name in ("one", "two"):
         image = ImageFile(path=workdir / name, format=DiskFormat.RAW)
         host.imaging.extract(disk, image)

@@ -46,7 +46,7 @@ def test_each_image_runs_in_its_place_and_a_new_mapping_moves_nothing(
     for format, server in made.items():
         mixed.ok("server", "reboot", format, "--hard")
         mixed.wait_for_console(server["id"], "BOOTS 0002", 60)
-        (disk,) = mixed.json("server", "show", format)["disks"]
+        (disk, _) = mixed.json("server", "show", format)["disks"]
         assert (disk["backend"], disk["pool"], disk["format"]) == PLACES[format]  # B13
     mixed.ok("server", "delete", *made)
     assert list(mixed.disks.iterdir()) == []

@@ -209,6 +209,13 @@ def test_a_disk_that_leaves_the_record_leaves_the_definition(recorded):
     assert [each.get("dev") for each in root.findall("devices/disk/target")] == ["vda"]
 
 
+def test_nobody_opens_a_disk_twice(recorded):
+    """Nova says it beside the source."""
+    auth = "<auth username='nova'><secret type='ceph' uuid='2904d2f9'/></auth>"
+    root, made = kept(present(recorded, add("devices/disk", auth)), recorded)
+    assert (root.find("devices/disk/auth"), made.lost) == (None, ())
+
+
 def words_of(root):
     return [each.get("value") for each in root.findall(f"{COMMAND_LINE}/*")]
 
