@@ -48,6 +48,8 @@ class Lease:
     mac: str
     address: str
     hostname: str = ""
+    expires: int = 0
+    """In seconds since 1970."""
 
 
 class Networks:
@@ -142,6 +144,7 @@ class Networks:
                 mac=each["mac"] or "",
                 address=each["ipaddr"],
                 hostname=each["hostname"] or "",
+                expires=each["expirytime"],
             )
             for each in found
         ]

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from ipaddress import ip_address
 
 from millpond.errors import ConnectionLost, HostNotConfigured, HostProblem, HostUnreachable
 from millpond.hosts.cache import has_template
@@ -182,12 +183,13 @@ def _plain(network: Network) -> str:
 
 
 def _leases(host: Host, networks: set[str]) -> dict[str, tuple[str, ...]]:
-    """One call per network, however many servers are in it."""
-    found: dict[str, tuple[str, ...]] = {}
+    """The newest of each kind: a guest that became a new machine after it had booted has two for a
+    while. One call per network, however many servers are in it."""
+    found: dict[str, dict[int, str]] = {}
     for name in sorted(networks):
-        for lease in host.networks.leases(name):
-            found[lease.mac] = (*found.get(lease.mac, ()), lease.address)
-    return found
+        for lease in sorted(host.networks.leases(name), key=lambda each: each.expires):
+            found.setdefault(lease.mac, {})[ip_address(lease.address).version] = lease.address
+    return {mac: tuple(addresses.values()) for mac, addresses in found.items()}
 
 
 def _planning(deployment: Deployment, request: ServerRequest) -> Plan:
