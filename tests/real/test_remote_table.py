@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pycdlib
 import pytest
 
 from millpond.errors import NeedsHostFiles
@@ -108,6 +109,38 @@ def verify_a_wrong_one(remote):
     return REFUSED
 
 
+def edit(remote):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VISUAL", "sed -i 's|</uuid>|</uuid><title>edited</title>|'")
+        assert remote.ok("server", "edit", "web").startswith("edited web")
+    return WORKS
+
+
+def rename(remote):
+    remote.ok("server", "rename", "web", "www")
+    remote.ok("server", "rename", "www", "web")
+    return WORKS
+
+
+def install_from_an_iso(remote):
+    iso, path = pycdlib.PyCdlib(), remote.directory / "disc.iso"
+    iso.new()
+    iso.write(str(path))
+    iso.close()
+    remote.ok("image", "add", path, "--name", "disc")
+    words = ("--iso", "disc", "--disk", "8M", "--memory", "32M")
+    assert remote.json("server", "create", "new", *words)["state"] == "running"
+    remote.ok("server", "delete", "new")
+    return WORKS
+
+
+def start_network(remote):
+    with remote.libvirtd.connect() as connection:
+        connection.networkDefineXML("<network><name>lab</name><bridge name='vbrlab'/></network>")
+    remote.ok("network", "start", "lab")
+    return WORKS
+
+
 MAC = "52:54:00:00:00:77"
 
 WALK = {
@@ -121,13 +154,28 @@ WALK = {
     "server console": open_console,
     "server console --log": done("server", "console", "web", "--log"),
     "server disk add": done("server", "disk", "add", "web", "--size", "4M"),
+    "server disk list": done("server", "disk", "list", "web"),
     "server disk grow": done("server", "disk", "grow", "web", "disk", "--size", "8M"),
+    "server resize": done("server", "resize", "web", "--disk", "12M"),
+    "server show": done("server", "show", "web"),
+    "server set": done("server", "set", "web", "--description", "of a remote host"),
+    "server edit": edit,
     "server nic add": done("server", "nic", "add", "web", "--network", f"user,mac={MAC}"),
+    "server nic list": done("server", "nic", "list", "web"),
     "network list": done("network", "list"),
+    "network start": start_network,
+    "network stop": done("network", "stop", "lab"),
     "server snapshot of a running server": done("server", "snapshot", "web", "live"),
     "server snapshot": snapshot_off,
+    "server snapshot --all-disks": done("server", "snapshot", "web", "all", "--all-disks"),
+    "server rename": rename,
     "server nic remove": done("server", "nic", "remove", "web", MAC),
+    "server disk detach": done("server", "disk", "detach", "web", "disk.data0"),
+    "server disk attach": done("server", "disk", "attach", "web", "disk.data0"),
     "server disk remove": done("server", "disk", "remove", "web", "disk.data0"),
+    "server create --iso": install_from_an_iso,
+    "server cdrom insert": done("server", "cdrom", "insert", "web", "disc"),
+    "server cdrom eject": done("server", "cdrom", "eject", "web"),
     "server disk grow of a disk that libvirt takes for another format": (
         grow_a_disk_that_is_mistaken
     ),
@@ -142,6 +190,14 @@ WALK = {
     "server delete": done("server", "delete", "web", "raw"),
     "cache prune": done("cache", "prune", "--all-unused"),
 }
+
+
+def test_ssh_does_not_take_this_machines_loopback_for_the_hosts(remote, micro_guest):
+    add(remote, micro_guest, "raw")
+    published = ("--publish", "18084:22")
+    remote.ok("server", "create", "web", "--image", "raw", "--memory", "32M", *published)
+    code, message = remote.fails("server", "ssh", "web")
+    assert (code, "no address of server 'web' is known" in message) == (3, True), message
 
 
 def test_the_page_says_what_happens(remote, micro_guest):

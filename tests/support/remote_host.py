@@ -60,7 +60,6 @@ def remote_libvirtd(session_directory: Path) -> Iterator[PrivateLibvirtd]:
     number = os.getpid() % 250 + 1  # another run of the tests may be under way
     network = (f"millpond{number}", f"10.77.{number}.2/24")
     with PrivateLibvirtd(session_directory / "remote", name="remote", network=network) as daemon:
-        daemon.run("mkdir", "-p", "/run/lock")  # where libvirt locks a console that is opened
         yield daemon
 
 

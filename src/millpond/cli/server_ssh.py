@@ -60,7 +60,8 @@ def ssh(
         raise BadOption("--user", f"{who!r} is no user's name", "write such as debian")
     uri = urlsplit(host.settings.libvirt.connection_uri)
     jump = uri.netloc if uri.scheme.endswith("+ssh") else ""
-    where = _wait_for_endpoint(deployment, found, wait, is_probed=not jump)
+    remote = "" if jump else uri.hostname or ""
+    where = _wait_for_endpoint(deployment, found, remote, wait, is_probed=not jump)
     known_hosts = deployment.settings.state_path / "known_hosts"
     become(
         "ssh",
@@ -80,13 +81,14 @@ def ssh(
 
 
 def _wait_for_endpoint(
-    deployment: Deployment, server: Server, seconds: float, *, is_probed: bool
+    deployment: Deployment, server: Server, remote: str, seconds: float, *, is_probed: bool
 ) -> _Endpoint:
-    """Raises NoAddress if there is none. One that does not answer in time is for ssh to say."""
+    """``remote`` names a host whose loopback is not reached from where ssh connects. Raises
+    NoAddress if there is none. One that does not answer in time is for ssh to say."""
     found: list[_Endpoint] = []
 
     def look() -> bool:
-        found[:] = _endpoints(deployment, server)
+        found[:] = _endpoints(deployment, server, remote)
         if not seconds or not is_probed:
             return bool(found)
         return any(speaks_ssh(each.address, each.port) for each in found)
@@ -98,16 +100,17 @@ def _wait_for_endpoint(
     return found[0]
 
 
-def _endpoints(deployment: Deployment, server: Server) -> list[_Endpoint]:
+def _endpoints(deployment: Deployment, server: Server, remote: str) -> list[_Endpoint]:
     """Published ports first: they are at hand."""
     state = across_hosts.states(deployment, [server])
     if state[server.id] not in ON:
         raise WrongState(server.name, state[server.id], "running")
     published = [
-        _Endpoint(address=each.address.replace("0.0.0.0", "127.0.0.1"), port=each.port)
+        _Endpoint(address=each.address.replace("0.0.0.0", remote or "127.0.0.1"), port=each.port)
         for nic in server.networks
         for each in nic.ports
         if (each.guest, each.protocol) == (SSH, "tcp")
+        and not (remote and ip_address(each.address).is_loopback)
     ]
     known = across_hosts.addresses(deployment, [server], state)
     addresses = [each for nic in server.networks for each in known.get(nic.mac, ())]
