@@ -109,7 +109,11 @@ class Millpond:
         return log.read_text(errors="replace") if log.exists() else ""
 
     def wait_for_console(self, id: ServerId | str, text: str, seconds: float = 30) -> str:
-        wait_for(lambda: text in self.console(id), seconds)
+        try:
+            wait_for(lambda: text in self.console(id), seconds)
+        except AssertionError as error:
+            shown = self.console(id)[-2000:]
+            raise AssertionError(f"{text!r} not within {seconds} s, but {shown!r}") from error
         return self.console(id)
 
 
