@@ -147,10 +147,11 @@ def test_an_image_is_found_by_name_id_and_prefix(
     first, second = upload(disk, "raw"), upload(disk, "raw")
     alone = upload(disk.rename(workdir / "alone"), "raw")
     assert {each.id for each in source.all()} >= {first, second, alone}
-    assert source.get("alone").id == source.get(alone).id == source.get(alone[:13]).id == alone
+    assert source.get("alone").id == source.get(alone).id == alone
+    assert source.get(alone[:13], shortened=True).id == alone
     with pytest.raises(Ambiguous, match=first):
         source.get(disk.name)
-    for text in ("gone", "", "00000000-0000-4000-8000-000000000000"):
+    for text in (alone[:13], "gone", "", "00000000-0000-4000-8000-000000000000"):
         with pytest.raises(ImageNotFound):
             source.get(text)
 

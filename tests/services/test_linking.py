@@ -303,7 +303,7 @@ def write_behind(ceph: Ceph, volume: str, offset: int, content: bytes) -> None:
 def shown(cloud: Cloud, name: str, workdir: Path) -> bytes:
     """What the guest would see on its disk."""
     host = cloud.millpond.host()
-    (disk,) = host.shared.server(name).disks
+    disk = host.shared.server(name).get_disk("disk")
     target = workdir / "shown"
     host.disks.extract(disk, ImageFile(path=target, format=DiskFormat.RAW))
     return target.read_bytes()
