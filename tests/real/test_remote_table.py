@@ -134,6 +134,23 @@ def install_from_an_iso(remote):
     return WORKS
 
 
+def clone(remote):
+    remote.ok("server", "clone", "web", "twin", "--no-start")
+    remote.ok("server", "delete", "twin")
+    return WORKS
+
+
+def export(remote):
+    remote.ok("server", "export", "web", remote.directory / "web.tar")
+    return WORKS
+
+
+def import_(remote):
+    remote.ok("server", "import", remote.directory / "web.tar", "--name", "back", "--no-start")
+    remote.ok("server", "delete", "back")
+    return WORKS
+
+
 def start_network(remote):
     with remote.libvirtd.connect() as connection:
         connection.networkDefineXML("<network><name>lab</name><bridge name='vbrlab'/></network>")
@@ -168,6 +185,9 @@ WALK = {
     "server snapshot of a running server": done("server", "snapshot", "web", "live"),
     "server snapshot": snapshot_off,
     "server snapshot --all-disks": done("server", "snapshot", "web", "all", "--all-disks"),
+    "server clone": clone,
+    "server export": export,
+    "server import": import_,
     "server rename": rename,
     "server nic remove": done("server", "nic", "remove", "web", MAC),
     "server disk detach": done("server", "disk", "detach", "web", "disk.data0"),

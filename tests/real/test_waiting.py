@@ -146,7 +146,10 @@ def test_a_cloud_image_is_waited_for_and_given_a_password(millpond, workdir, clo
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("bootcmd", "said"),
-    [("  - echo", "scripts_user"), (NO_AGENT, "module scripts-user failed")],
+    [
+        ("  - echo", "('scripts-user', RuntimeError('Runparts: 1 failures"),
+        (NO_AGENT, "module scripts-user failed"),
+    ],
     ids=["agent", "console"],
 )
 def test_errors_of_cloud_init_have_a_status(millpond, workdir, cloud_image, bootcmd, said):
