@@ -25,6 +25,7 @@ _ABANDONED_AFTER = 60 + 15
 """Seconds: doctor waits for a minute, and a turn takes some time."""
 _GUESTS_OWN = slice(2 * 512, 4 * 512)
 """Where the guest counts its boots and ticks (tools/guests/micro.asm)."""
+_CONFIG, _LABEL = "disk.config", b"config-2"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _POOL = "nova-disks-pool"
 
@@ -61,8 +62,10 @@ def _print_lists() -> None:
 
 
 def shape(server: Mapping[str, Any]) -> dict[str, int]:
-    """The disks of a record and their sizes."""
-    return {disk["role"]: disk["size"] for disk in server["disks"]}
+    """The disks of a record and their sizes, without the config drive, which nobody grows."""
+    sizes = {disk["role"]: disk["size"] for disk in server["disks"]}
+    require(sizes.pop(_CONFIG, 0) > 0, f"{server['name']} has no config drive")
+    return sizes
 
 
 @dataclass(slots=True)
@@ -90,6 +93,9 @@ class Inspection:
             name = f"{disk['role']} of {model.name}"
             path = self.world.disks / disk["volume"]
             require(path.exists(), f"{name} is gone: {path}")
+            if disk["role"] == _CONFIG:
+                require(_LABEL in path.read_bytes(), f"{name} is not written: {path}")
+                continue
             found = self._digest(path, disk["format"], masked=disk["role"] == "disk")
             require(
                 found == _of(model.disks[disk["role"]], masked=disk["role"] == "disk"),
