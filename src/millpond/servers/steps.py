@@ -4,7 +4,7 @@ be done again."""
 import logging
 import secrets
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from ipaddress import IPv4Interface
 from itertools import product
@@ -99,20 +99,21 @@ def check_size(host: Host, flavor: Flavor, hardware: Hardware) -> None:
 
 
 def warn_of_small_pools(host: Host, server: Server) -> None:
-    """A thin disk may promise more than there is."""
-    for disk in server.disks:
-        pool = host.pools.ensure(disk.pool)
-        free = pool.usage().available
-        if pool.capabilities.sparse and disk.size > free:
-            LOG.warning(
-                "%s of server %s, %s, is larger than the free space in pool %s, %s: the guest can "
-                "fill that",
-                disk.role,
-                server.name,
-                format_size(disk.size),
-                disk.pool,
-                format_size(free),
-            )
+    """A thin disk may promise more than there is. The server is made: nothing is an error here."""
+    with suppress(HostProblem):
+        for disk in server.disks:
+            pool = host.pools.ensure(disk.pool)
+            free = pool.usage().available
+            if pool.capabilities.sparse and disk.size > free:
+                LOG.warning(
+                    "%s of server %s, %s, is larger than the free space in pool %s, %s: the guest "
+                    "can fill that",
+                    disk.role,
+                    server.name,
+                    format_size(disk.size),
+                    disk.pool,
+                    format_size(free),
+                )
 
 
 def plan_networks(host: Host, networks: Sequence[Network]) -> tuple[Network, ...]:
