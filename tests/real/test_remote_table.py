@@ -116,6 +116,14 @@ def edit(remote):
     return WORKS
 
 
+def resize(remote):
+    remote.ok("server", "resize", "web", "--disk", "12M")
+    remote.ok("server", "stop", "web", "--force")
+    remote.ok("server", "resize", "web", "--vcpus", "2", "--memory", "48M")
+    remote.ok("server", "start", "web")
+    return WORKS
+
+
 def rename(remote):
     remote.ok("server", "rename", "web", "www")
     remote.ok("server", "rename", "www", "web")
@@ -173,7 +181,7 @@ WALK = {
     "server disk add": done("server", "disk", "add", "web", "--size", "4M"),
     "server disk list": done("server", "disk", "list", "web"),
     "server disk grow": done("server", "disk", "grow", "web", "disk", "--size", "8M"),
-    "server resize": done("server", "resize", "web", "--disk", "12M"),
+    "server resize": resize,
     "server show": done("server", "show", "web"),
     "server set": done("server", "set", "web", "--description", "of a remote host"),
     "server edit": edit,

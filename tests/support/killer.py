@@ -32,6 +32,7 @@ from millpond.servers import (
     nics,
     porting,
     power,
+    resize,
     snapshot,
 )
 from millpond.servers.archive import ArchiveReader
@@ -110,6 +111,9 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "stop": of_server(lambda host, server: power.stop(host, server, patience=0)),
     "reboot": of_server(lambda host, server: power.reboot(host, server, patience=0)),
     "grow": grow,
+    "resize": of_server(
+        lambda host, server: resize.resize(host, server, vcpus=2, memory=64 * MiB)
+    ),
     "add": of_server(lambda host, server, size: data_disks.add(host, server, int(size))),
     "remove": of_server(data_disks.remove),
     "nic add": of_server(lambda host, server, nic: nics.add(host, server, parse_network(nic))),

@@ -11,7 +11,9 @@ from millpond.model.operation import (
     NativeSnapshotDetails,
     NicDetails,
     RenameDetails,
+    ResizeDetails,
 )
+from millpond.model.sizes import MiB
 from millpond.servers.recover import VERBS
 
 DETAILS: dict[str, Details] = {
@@ -22,6 +24,7 @@ DETAILS: dict[str, Details] = {
     "nic add": NicDetails(mac="52:54:00:00:00:50"),
     "nic remove": NicDetails(mac="52:54:00:00:00:50"),
     "rename": RenameDetails(before="db"),
+    "resize": ResizeDetails(vcpus=1, memory=MiB),
     "snapshot": NativeSnapshotDetails(),
 }
 

@@ -19,7 +19,7 @@ from millpond.model.server import Flavor, Network, NetworkKind, Server
 from millpond.model.sizes import MiB
 from millpond.records import codec, journal
 from millpond.records.records import ServerJournal, without_operation
-from millpond.servers import cdrom, data_disks, delete, nics, power, rename, steps
+from millpond.servers import cdrom, data_disks, delete, nics, power, rename, resize, steps
 from millpond.servers.create import ServerRequest
 from millpond.servers.create import create as create_server
 from millpond.servers.grow import grow as grow_disk
@@ -199,6 +199,11 @@ SCENARIOS = {
         verb="rename",
         make=stopped,
         act=lambda world, each: rename.rename(world.host, each, "db"),
+    ),
+    "resize": Scenario(
+        verb="resize",
+        make=stopped,
+        act=lambda world, each: resize.resize(world.host, each, vcpus=2, memory=64 * MiB),
     ),
     "disk add": Scenario(
         verb="disk add",

@@ -20,6 +20,7 @@ from millpond.model.operation import (
     OtherDetails,
     OverlayDetails,
     RenameDetails,
+    ResizeDetails,
 )
 from millpond.records import codec
 from millpond.servers.recover import VERBS
@@ -285,6 +286,18 @@ WRITTEN = {
   }
  }""",
         RenameDetails(before="db"),
+    ),
+    "resize": (
+        """{
+  "verb": "resize",
+  "step": "claim",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "vcpus": "2",
+   "memory": "1048576"
+  }
+ }""",
+        ResizeDetails(vcpus=2, memory=1048576),
     ),
     "snapshot of a running server": (
         """{

@@ -18,9 +18,10 @@ from millpond.libvirt.domains import ON
 from millpond.model.devices import Vnc
 from millpond.model.labels import format_labels, parse_filter
 from millpond.model.server import Content, Server
-from millpond.model.sizes import format_size, parse_size
+from millpond.model.sizes import check_memory, format_size, parse_size
 from millpond.records import codec
 from millpond.servers import across_hosts, grow, power
+from millpond.servers import resize as resizing
 from millpond.servers.across_hosts import Addresses
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -140,15 +141,26 @@ def reboot(
 def resize(
     ctx: typer.Context,
     server: Name,
-    disk: Annotated[str, typer.Option(help="The root disk's new size, such as 20G.")],
+    disk: Annotated[str, typer.Option(help="The root disk's new size, such as 20G.")] = "",
+    vcpus: Annotated[int | None, typer.Option(min=1, max=1024, help="Virtual CPUs.")] = None,
+    memory: Annotated[str, typer.Option(help="Such as 512M or 2G.")] = "",
     json: Json = False,
 ) -> None:
-    """Make the root disk larger. The server may run, unless its disk is a ploop one."""
+    """Change a server's sizes. Its root disk only grows, also while it runs, unless it is a ploop
+    one; other vCPUs and memory need a server that is off."""
+    if not (disk or vcpus or memory):
+        raise BadInput("no size was said", "add --disk, --vcpus or --memory")
+    size, amount = (parse_size(each) if each else 0 for each in (disk, memory))
+    if memory:
+        check_memory(amount)
     deployment = Deployment.load(ctx.obj.config_files)
     host, found = deployment.find(server)
-    grown = grow.grow(host, found, "disk", parse_size(disk))
+    if vcpus or memory:
+        found = resizing.resize(host, found, vcpus=vcpus or 0, memory=amount)
+    if disk:
+        found = grow.grow(host, found, "disk", size)
     if json:
-        show_server(deployment, grown, json)
+        show_server(deployment, found, json)
 
 
 @app.command()

@@ -31,13 +31,12 @@ from millpond.model.names import ImageId
 from millpond.model.network_option import HELP as NETWORK_HELP
 from millpond.model.network_option import PUBLISH_HELP, parse_network, publish_ports
 from millpond.model.server import Firmware, Flavor, Server
-from millpond.model.sizes import MiB, format_size, parse_size
+from millpond.model.sizes import check_memory, parse_size
 from millpond.servers import across_hosts
 from millpond.servers.config_drive import GuestConfiguration, host_name
 from millpond.servers.create import ServerRequest, plan_server
 
 _USER_DATA_LIMIT = 64 * 1024  # Nova's limit before encoding; a larger one belongs on a web server
-_LEAST_MEMORY = 16 * MiB
 
 
 @app.command()
@@ -218,7 +217,5 @@ def choose_flavor(
         raise BadOption("--flavor", f"there is no flavour {name!r}", f"known: {known}")
     flavor = settings.flavors[name] if name else Flavor()
     said = {key: parse_size(text) for key, text in sizes.items() if text}
-    if said.get("memory", _LEAST_MEMORY) < _LEAST_MEMORY:
-        reason = f"no guest boots with less than {format_size(_LEAST_MEMORY)}"
-        raise BadOption("--memory", reason, "write such as 512M")
+    check_memory(said.get("memory", flavor.memory))
     return Flavor(**(asdict(flavor) | said | {"vcpus": vcpus or flavor.vcpus}))

@@ -70,6 +70,14 @@ class RenameDetails(Details):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResizeDetails(Details):
+    """What it had before."""
+
+    vcpus: int
+    memory: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteDetails(Details):
     force: bool = False
     """What cannot be reached is left."""

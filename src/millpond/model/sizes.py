@@ -3,11 +3,13 @@
 import re
 from decimal import Decimal
 
-from millpond.errors import BadSize, DiskTooLarge
+from millpond.errors import BadOption, BadSize, DiskTooLarge
 
 KiB = 1024
 MiB = 1024 * KiB
 GiB = 1024 * MiB
+
+LEAST_MEMORY = 16 * MiB
 
 _MOST = 2**63 - 1
 """What libvirt and file systems count sizes in."""
@@ -36,6 +38,12 @@ def parse_size(text: str, *, unit: str | None = None) -> int:
 def check_disk_size(size: int) -> None:
     if size > _LARGEST_DISK:
         raise DiskTooLarge(format_size(size), format_size(_LARGEST_DISK))
+
+
+def check_memory(size: int) -> None:
+    if size < LEAST_MEMORY:
+        reason = f"no guest boots with less than {format_size(LEAST_MEMORY)}"
+        raise BadOption("--memory", reason, "write such as 512M")
 
 
 def whole_sectors(size: int) -> int:

@@ -29,6 +29,7 @@ from millpond.model.operation import (
     OverlayDetails,
     Overlays,
     RenameDetails,
+    ResizeDetails,
     SnapshotDetails,
 )
 from millpond.model.server import SCHEMA, Server
@@ -106,6 +107,8 @@ def _encode_details(details: Details | None) -> dict[str, str]:
     match details:
         case GrowDetails(role=role, size=size, method=method):
             return {"role": role, "size": str(size), "way": method.value}
+        case ResizeDetails(vcpus=vcpus, memory=memory):
+            return {"vcpus": str(vcpus), "memory": str(memory)}
         case DiskDetails() | NicDetails() | RenameDetails():
             return dict(plain(details))
         case DeleteDetails(force=force, overlays=overlays):
@@ -129,6 +132,8 @@ def _decode_details(verb: str, entries: Mapping[str, str]) -> Details | None:
             return NicDetails(mac=entries["mac"])
         case "rename":
             return RenameDetails(before=entries["before"])
+        case "resize":
+            return ResizeDetails(vcpus=int(entries["vcpus"]), memory=int(entries["memory"]))
         case "delete":
             return DeleteDetails(force="force" in entries, overlays=_decode_overlays(entries))
         case "snapshot":

@@ -34,7 +34,7 @@ from millpond.model.server import (
     NetworkKind,
     Server,
 )
-from millpond.model.sizes import MiB, format_size, whole_sectors
+from millpond.model.sizes import LEAST_MEMORY, format_size, whole_sectors
 from millpond.model.transfer import Digest
 from millpond.records import codec
 from millpond.records.records import without_operation
@@ -212,7 +212,7 @@ _ROLES = {
 }
 _TARGET = r"([hsv]d[a-z])?"
 _LARGEST = 1 << 50
-_MOST_VCPUS, _LEAST_MEMORY = 1024, 16 * MiB  # as of a new server
+_MOST_VCPUS = 1024  # as of a new server
 
 
 def _check(server: Server) -> None:
@@ -233,7 +233,7 @@ def _check(server: Server) -> None:
     for option, word in (("--cpu", server.devices.cpu), ("--video", server.devices.video)):
         if word:
             parse_word(option, word)
-    if not 0 < flavor.vcpus <= _MOST_VCPUS or not _LEAST_MEMORY <= flavor.memory <= _LARGEST:
+    if not 0 < flavor.vcpus <= _MOST_VCPUS or not LEAST_MEMORY <= flavor.memory <= _LARGEST:
         raise BadOption("flavor", f"{flavor.vcpus} vCPUs, {flavor.memory} bytes of memory")
     _check_disks(server)
 

@@ -23,6 +23,7 @@ from millpond.servers import (
     nics,
     power,
     rename,
+    resize,
     snapshot,
     steps,
 )
@@ -36,6 +37,7 @@ VERBS: Mapping[str, Callable[[Host, Any], Verb[Server]]] = {
     "stop": lambda host, _: power.stopping(host),
     "reboot": lambda host, _: power.rebooting(host),
     "rename": rename.renaming,
+    "resize": resize.resizing,
     "grow": grow.growing,
     "disk add": data_disks.adding,
     "disk remove": data_disks.removing,
