@@ -134,7 +134,7 @@ def interrupt_start(pond):
             check=False,
         )
         # What the interpreter itself loads before any line of ours is its own.
-        ours = "millpond" in done.stderr.partition("Traceback")[2]
+        ours = "/millpond/cli/" in done.stderr.partition("Traceback")[2]
         assert not ours, done.stderr
 
 
