@@ -115,13 +115,15 @@ def _watching(watch: Watch | None) -> Iterator[int]:
         yield subprocess.PIPE
         return
     reading, writing = os.pipe()
-    reader = threading.Thread(target=_tell, args=(reading, watch))
-    reader.start()
+    # Ctrl-C may come between any two lines here: nobody waits for the reader at the very end.
+    reader = threading.Thread(target=_tell, args=(reading, watch), daemon=True)
     try:
+        reader.start()
         yield writing
     finally:
         os.close(writing)
-        reader.join()
+        if reader.ident:
+            reader.join()
 
 
 def _tell(reading: int, watch: Watch) -> None:
