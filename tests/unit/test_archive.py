@@ -1,6 +1,8 @@
 """Archives of servers as bytes, and what is left of them when they are changed."""
 
 import io
+import tarfile
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from hypothesis import strategies as some
 from millpond.errors import ArchiveRefused, Unsupported
 from millpond.model.callbacks import noop
 from millpond.model.formats import DiskFormat
+from millpond.records import codec
 from millpond.servers.archive import (
     ArchivedDisk,
     ArchivedGuest,
@@ -17,7 +20,8 @@ from millpond.servers.archive import (
     Manifest,
 )
 from millpond.servers.config_drive import GuestConfiguration, read_drive
-from tests.unit.samples import server
+from millpond.servers.porting import read_server
+from tests.unit.samples import server, server_with_a_kernel
 
 CONTENT = b"what a disk holds" * 100
 DISK = ArchivedDisk(
@@ -89,6 +93,59 @@ def test_a_name_or_a_kind_that_is_not_expected_is_refused(archive):
         found[start + 148 : start + 156] = b"%06o\0 " % sum(found[start : start + 512])
         with pytest.raises(ArchiveRefused, match="was expected"):
             read(bytes(found))
+
+
+DEEP = b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "sealed",
+    [
+        DEEP,
+        codec.seal(DEEP),
+        codec.seal(b'{"schema": 1, "server": {"x": ' + DEEP),
+        codec.seal(
+            b'{"schema": 1, "disks": [], "server": {"x": ' + b"[" * 990 + b"]" * 990 + b"}}"
+        ),
+    ],
+)
+def test_a_manifest_that_is_nested_without_end_is_refused(sealed):
+    member = tarfile.TarInfo("millpond-server.json")
+    member.size = len(sealed)
+    content = member.tobuf(tarfile.GNU_FORMAT) + sealed + bytes(-len(sealed) % 512)
+    reader = ArchiveReader(io.BytesIO(content), "web.tar")
+    with pytest.raises(ArchiveRefused):
+        read_server(reader, reader.read_manifest())
+
+
+WITH_KERNEL = replace(
+    server_with_a_kernel(), flavor=replace(server().flavor, extra_specs={"hw:cpu": "shared"})
+)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("image", "name"),
+        ("image", "id"),
+        ("flavor", "name"),
+        ("flavor", "extra_specs", "hw:cpu"),
+        ("boot", "kernel", "name"),
+        ("disks", 0, "pool"),
+        ("created",),
+    ],
+)
+@pytest.mark.parametrize("text", ["\x1b[2J", "a\nb", "\ufffe", "\x9b", "a" * 5000])
+def test_text_that_is_not_for_people_is_refused(keys, text):
+    found = codec.plain_server(WITH_KERNEL)
+    reader = ArchiveReader(io.BytesIO(), "web.tar")
+    assert read_server(reader, Manifest(server=found, disks=())).server.name == "web"
+    part = found
+    for key in keys[:-1]:
+        part = part[key]
+    part[keys[-1]] = text
+    with pytest.raises(ArchiveRefused, match="invalid"):
+        read_server(reader, Manifest(server=found, disks=()))
 
 
 def test_what_a_config_drive_says_is_read_again():

@@ -58,7 +58,7 @@ def decode(content: bytes, kind: type[T], path: Path, schema: int) -> T:
         if found > schema:
             raise NewerRecord(path, found, schema)
         return msgspec.json.decode(content, type=kind, dec_hook=_decode_field)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise DamagedRecord(path, str(error)) from error
 
 
@@ -202,7 +202,7 @@ def unseal(sealed: bytes, path: Path) -> bytes:
     try:
         stated = json.loads(head)
         intact = (stated["length"], stated["sha256"]) == (len(content), _digest(content))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DamagedRecord(path, "its first line is damaged") from error
     if not intact:
         raise DamagedRecord(path, "its content is not what it was when it was written")

@@ -91,7 +91,7 @@ def read_server(reader: ArchiveReader, manifest: Manifest) -> ServerContent:
             files={},
             guest=_read_guest(manifest.guest) if manifest.guest else None,
         )
-    except MillpondError as error:
+    except (MillpondError, RecursionError) as error:
         raise reader.refuse(f"what it says of its server is invalid: {error}") from error
 
 
@@ -212,11 +212,15 @@ _ROLES = {
 }
 _TARGET = r"([hsv]d[a-z])?"
 _LARGEST = 1 << 50
+_LONGEST_TEXT = 4096
 _MOST_VCPUS = 1024  # as of a new server
 
 
 def _check(server: Server) -> None:
     """Raises what is invalid, as on a command line."""
+    for text in _texts(codec.plain_server(replace(server, description=""))):
+        if len(text) > _LONGEST_TEXT or not text.isprintable():
+            raise BadOption("server", f"{text[:20]!r}… is no name, and no value of anything")
     check_id("a server", server.id)
     check_name("a server", server.name)
     check_description(server.description)
@@ -236,6 +240,19 @@ def _check(server: Server) -> None:
     if not 0 < flavor.vcpus <= _MOST_VCPUS or not LEAST_MEMORY <= flavor.memory <= _LARGEST:
         raise BadOption("flavor", f"{flavor.vcpus} vCPUs, {flavor.memory} bytes of memory")
     _check_disks(server)
+
+
+def _texts(value: object) -> Iterator[str]:
+    """All in what JSON knows, keys too."""
+    match value:
+        case str():
+            yield value
+        case dict():
+            for each in (*value, *value.values()):
+                yield from _texts(each)
+        case list() | tuple():
+            for each in value:
+                yield from _texts(each)
 
 
 def _check_disks(server: Server) -> None:
