@@ -2,6 +2,7 @@
 
 import io
 
+import libvirt
 import pycdlib
 import pytest
 from lxml import etree
@@ -90,6 +91,22 @@ def test_a_server_that_is_off_gets_a_drive(millpond, disc, connection, micro_gue
     millpond.ok("server", "start", "old")
     millpond.ok("server", "cdrom", "eject", "old")
     assert drive_of(connection, "old") is None
+
+
+def test_a_drive_takes_the_place_of_no_disk(millpond, disc, connection, micro_guest, workdir):
+    millpond.ok("image", "add", micro_guest.path, "--name", "guest")
+    words = ("--image", "guest", "--firmware", "uefi", "--no-start", *ROOM)
+    millpond.ok("server", "create", "old", *words)
+    own = workdir / "own.raw"
+    own.write_bytes(bytes(512))
+    connection.lookupByName("old").attachDeviceFlags(
+        f"<disk type='file' device='disk'><driver name='qemu' type='raw'/><source file='{own}'/>"
+        "<target dev='sda' bus='sata'/></disk>",
+        libvirt.VIR_DOMAIN_AFFECT_CONFIG,
+    )
+    millpond.ok("server", "cdrom", "insert", "old", "disc")
+    assert millpond.server("old").cdrom.target == "sdb"
+    assert str(own) in connection.lookupByName("old").XMLDesc()
 
 
 def test_what_cannot_be_is_refused_before_anything_is_made(millpond, disc, micro_guest):

@@ -82,6 +82,19 @@ def test_it_is_told_what_should_run_and_does_not(millpond, micro, connection):
     assert findings(millpond) == []
 
 
+def test_one_that_cannot_start_keeps_no_other_from_it(millpond, micro, connection):
+    for name in ("a", "b"):
+        create(millpond, name)
+        connection.lookupByName(name).destroy()
+    root = millpond.disks / f"{millpond.server('a').id}_disk"
+    root.rename(root.with_suffix(".away"))
+    done = millpond.run("doctor", "--repair")
+    assert (done.returncode, states(millpond)["b"]) == (1, "running")
+    root.with_suffix(".away").rename(root)
+    millpond.ok("doctor", "--repair")
+    assert set(states(millpond).values()) == {"running"}
+
+
 def test_what_somebody_else_starts_is_told_and_recorded(millpond, micro, connection):
     create(millpond, "web", "--no-start")
     connection.lookupByName("web").create()

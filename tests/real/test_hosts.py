@@ -199,6 +199,15 @@ def test_explain_and_a_dry_run_show_every_host(images):
     assert images.taken_by() == set()
 
 
+def test_what_one_host_has_given_away_another_may_have(images):
+    """A port of the host, say."""
+    hosts = set()
+    for name in ("a", "b"):
+        words = ("--image", "qcow2", *SMALL, "--no-start", "--vnc", "5977")
+        hosts.add(images.json("server", "create", name, *words)["host"])
+    assert len(hosts) == 2
+
+
 def test_two_hosts_with_one_uuid_are_refused(multi_host, host_daemons):
     multi_host.configure({"birch": f"connection_uri = {host_daemons['alder'].uri}&again=yes"})
     assert "alder and birch have one UUID" in multi_host.fails("host", "list")[1]

@@ -36,6 +36,7 @@ def config(web: Web, tmp_path: Path) -> Path:
     odd = answer | {"id": ID[:-1] + "0", "disk_format": HOSTILE}
     web.offer("/v2/images", json.dumps({"images": [answer, odd]}).encode())
     web.offer(f"/v2/images/{odd['id']}", json.dumps(odd).encode())
+    (tmp_path / "state").mkdir()
     path = tmp_path / "millpond.conf"
     path.write_text(
         f"[DEFAULT]\nstate_path = {tmp_path / 'state'}\nimage_source = glance\n"

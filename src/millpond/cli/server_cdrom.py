@@ -7,6 +7,7 @@ import typer
 from millpond.cli.output import transfer
 from millpond.cli.server import Json, Name, app, show_server
 from millpond.hosts.deployment import Deployment
+from millpond.model.names import printable
 from millpond.servers import cdrom
 
 drives = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -24,12 +25,12 @@ def insert(
     deployment = Deployment.load(ctx.obj.config_files)
     host, found = deployment.find(server)
     medium = deployment.images.get(image)
-    with transfer(f"template of {medium.name}", lambda: medium.size) as progress:
+    with transfer(f"template of {printable(medium.name)}", lambda: medium.size) as progress:
         changed = cdrom.insert(host, found, medium, progress)
     if json:
         show_server(deployment, changed, json)
     else:
-        print(f"inserted {medium.name} into {found.name}")
+        print(f"inserted {printable(medium.name)} into {found.name}")
 
 
 @drives.command()
@@ -48,6 +49,6 @@ def eject(
     if json:
         show_server(deployment, deployment.server(found.id), json)
     elif found.cdrom and found.cdrom.image:
-        print(f"ejected {found.cdrom.image.name} from {found.name}")
+        print(f"ejected {printable(found.cdrom.image.name)} from {found.name}")
     else:
         print(f"nothing is in a CD-ROM drive of {found.name}")

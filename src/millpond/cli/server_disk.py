@@ -110,11 +110,12 @@ def remove_disk(
     """Remove a data disk and what is on it, also while the server runs. On a terminal it asks."""
     deployment = Deployment.load(ctx.obj.config_files)
     host, found = deployment.find(server)
+    lost = found.get_disk(disk)
     if not yes and sys.stdin.isatty():
-        lost = found.get_disk(disk)
         words = f"{lost.role} of {found.name}, {format_size(lost.size)}, with what is on it"
         typer.confirm(f"Remove {words}?", abort=True, err=True)
-    removed = data_disks.remove(host, found, disk)
+    # By its role: another one may have its target by now.
+    removed = data_disks.remove(host, found, lost.role)
     if json:
         show_server(deployment, deployment.server(found.id), json)
     else:

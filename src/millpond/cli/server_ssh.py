@@ -91,7 +91,9 @@ def _wait_for_endpoint(
         found[:] = _endpoints(deployment, server, remote)
         if not seconds or not is_probed:
             return bool(found)
-        return any(speaks_ssh(each.address, each.port) for each in found)
+        spoke = [each for each in found if speaks_ssh(each.address, each.port)]
+        found[:] = spoke or found
+        return bool(spoke)
 
     if not look() and seconds:
         wait_until(look, seconds)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from millpond.doctor.finding import Finding, counted, ok, problem, some, warning
-from millpond.errors import Tool
+from millpond.errors import HostProblem, MillpondError, Tool
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON
 from millpond.model.server import Server
@@ -77,6 +77,13 @@ def _sync(host: Host, server: Server) -> None:
 def _do_each(
     host: Host, servers: Sequence[Server], act: Callable[[Host, Server], None], done: str
 ) -> str:
+    """Whatever becomes of the others."""
+    failed = []
     for each in servers:
-        act(host, each)
+        try:
+            act(host, each)
+        except MillpondError as error:
+            failed.append(f"{each.name}: {error}")
+    if failed:
+        raise HostProblem(f"not all {done}: {'; '.join(failed)}", "see to these, and again")
     return f"{_names(servers)} {done}"

@@ -37,7 +37,7 @@ class NetworkNotFound(NotFound):
 
 @dataclass(eq=False)
 class ExceedsHost(BadInput):
-    """More than the host, or its machine type, has."""
+    """What the host, or its machine type, does not have, or has given to another already."""
 
     option: str
     reason: str

@@ -93,6 +93,11 @@ class Networks:
         return tuple(sorted(each.name for each in found if each.type == "bridge"))
 
     def check_bridge(self, name: str) -> None:
+        """Guests have interfaces on the host, too: all are listed only if this one is missing."""
+        with suppress(LibvirtFailed), self._host.calling("looking for a bridge") as connection:
+            found = HostInterfaceXml.from_xml(connection.interfaceLookupByName(name).XMLDesc(0))
+            if found.type == "bridge":
+                return
         known = self.bridges()
         if known is not None and name not in known:
             raise NetworkNotFound("bridge", name, self._name, known)
@@ -213,7 +218,7 @@ def _reachable(found: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Without those that mean something inside the guest or on its link only."""
     for each in found:
         with suppress(ValueError):  # a guest may say anything
-            address = ip_address(each["addr"])
+            address = ip_address(each["addr"].partition("%")[0])  # its zone is the guest's own
             if not (address.is_loopback or address.is_link_local or address.is_unspecified):
                 yield str(address)
 

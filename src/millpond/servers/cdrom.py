@@ -64,7 +64,7 @@ def _plan_drive(host: Host, server: Server) -> CdromDrive:
             f"stop it first, and it gets one: {Tool.SERVER} stop {server.name}",
         )
     bus = cdrom_bus(server.hardware.machine)
-    return CdromDrive(target=free_target(bus, {each.target for each in server.disks}), bus=bus)
+    return CdromDrive(target=free_target(bus, steps.targets(host, server)), bus=bus)
 
 
 def _plan_medium(host: Host, server: Server, drive: CdromDrive, image: Image) -> Server:

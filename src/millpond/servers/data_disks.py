@@ -88,7 +88,7 @@ def attach(host: Host, server: Server, name: str) -> Disk:
             return disk
         if disk.content is not Content.DATA:
             raise Unsupported(f"'disk attach {disk.role}'", "it is no disk of the guest")
-        target = free_target(server.hardware.disk_bus, _targets(host, current))
+        target = free_target(server.hardware.disk_bus, steps.targets(host, current))
         details = DiskDetails(role=disk.role)
         larger = _with_target(details, target, current)
         notes = ServerJournal(host.records, details)
@@ -189,17 +189,9 @@ def _plan_disk(host: Host, server: Server, size: int) -> Disk:
         role=f"disk.data{number}",
         content=Content.DATA,
         size=size,
-        target=free_target(server.hardware.disk_bus, _targets(host, server)),
+        target=free_target(server.hardware.disk_bus, steps.targets(host, server)),
     )
     return host.disks.plan(request)
-
-
-def _targets(host: Host, server: Server) -> set[str]:
-    """Those of the record, and those of devices that somebody gave the domain."""
-    domain = host.domains.description(server.id, defined=True)
-    running = host.domains.description(server.id)
-    given = {disk.target for each in (domain, running) if each for disk in each.disks}
-    return given | {disk.target for disk in server.disks}
 
 
 def _make(host: Host, details: DiskDetails, server: Server) -> Server:

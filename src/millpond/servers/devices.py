@@ -34,7 +34,7 @@ def _check_port(host: Host, vnc: Vnc, server: str) -> None:
         other = each.devices.vnc
         if each.id != server and other and other.port == vnc.port and _overlap(vnc, other):
             reason = f"port {vnc.port} is that of server {each.name!r}"
-            raise BadOption("--vnc", reason, "write another one, or auto")
+            raise ExceedsHost("--vnc", reason, "write another one, or auto")
 
 
 def _overlap(one: Vnc, other: Vnc) -> bool:

@@ -20,9 +20,13 @@ _STATE = "/run/cloud-init"
 """cloud-init makes it at each boot, before the agent starts, and soon its status.json there; or
 it says there that it is disabled."""
 _KERNEL = "Linux version "
-_FINISHED = re.compile(r"Cloud-init v\. \S+ finished at |Reached target .*cloud-init", re.I)
-_FAILED = re.compile(r"Running module (\S+) .*failed")
+_FINISHED = re.compile(
+    r"Cloud-init v\. \S+ finished at |Reached target [^\n]{0,200}cloud-init", re.I
+)
+_FAILED = re.compile(r"Running module (\S{1,100}) [^\n]{0,200}failed")
 _LOGIN = re.compile(r"^\S+ login: ", re.M)
+_JUDGED = 512 * 1024
+"""Bytes of the console, the last ones: a guest may print whatever it likes."""
 _LONGEST, _MOST = 300, 5
 """Characters of an error, and errors; the guest has the rest."""
 
@@ -87,7 +91,7 @@ def read_console(host: Host, server: Server) -> bytes:
 
 def judge_console(log: bytes, printed: bytes = b"") -> Progress:
     """By what the guest said since it was last booted."""
-    text = log.removeprefix(printed).decode(errors="replace")
+    text = log.removeprefix(printed)[-_JUDGED:].decode(errors="replace")
     text = text[max(text.rfind(_KERNEL), 0) :]
     if _FINISHED.search(text):
         return Progress(stage=Stage.NOTHING, errors=_named(_FAILED.findall(text)))

@@ -132,7 +132,7 @@ def _plan(host: Host, network: Network) -> Network:
         case NetworkKind.USER:
             if port := find_open_port(host, [network]):
                 reason = f"port {port.port} of {port.address} is in use on this host"
-                raise BadOption("--publish", reason, "choose another port")
+                raise ExceedsHost("--publish", reason, "choose another port")
         case NetworkKind.BRIDGE:
             host.networks.check_bridge(network.source)
         case NetworkKind.NETWORK:
@@ -156,7 +156,7 @@ def _address_in(network: Network, found: HostNetwork) -> Network:
     taken = (own.ip, own.network.network_address, own.network.broadcast_address)
     if address not in own.network or address in taken:
         reason = f"{address} cannot be a guest's address in {found.name}, which is {own}"
-        raise BadOption(_NETWORK, reason, f"choose another one of {own.network}")
+        raise ExceedsHost(_NETWORK, reason, f"choose another one of {own.network}")
     return replace(
         network,
         address=f"{address}/{own.network.prefixlen}",
@@ -171,7 +171,7 @@ def _refuse_leased(host: Host, network: Network, found: HostNetwork) -> None:
     leased = [(each.mac, each.address) for each in host.networks.leases(found.name)]
     for mac, known in (*found.reserved, *leased):
         if known == address and mac != network.mac:
-            raise BadOption(
+            raise ExceedsHost(
                 _NETWORK, f"{address} is {mac}'s in {found.name}", "choose another one"
             )
 
@@ -228,6 +228,14 @@ def _share_address(one: Network, other: Network) -> bool:
 def _new_mac() -> str:
     """In QEMU's own range, 52:54:00."""
     return "52:54:00:" + ":".join(f"{each:02x}" for each in secrets.token_bytes(3))
+
+
+def targets(host: Host, server: Server) -> set[str]:
+    """Those of the record, and those of devices that somebody gave the domain."""
+    domain = host.domains.description(server.id, defined=True)
+    running = host.domains.description(server.id)
+    given = {disk.target for each in (domain, running) if each for disk in each.disks}
+    return given | {disk.target for disk in server.disks}
 
 
 def check_networks(host: Host, networks: Sequence[Network]) -> None:
