@@ -3,7 +3,9 @@
 import hashlib
 import io
 import json
+import os
 import re
+import stat
 import subprocess
 import tarfile
 
@@ -98,6 +100,27 @@ def test_bad_targets_are_refused(millpond, archive, workdir):
         assert (found, sentence in message) == (code, True), message
     assert sorted(each.name for each in workdir.glob("*.tar")) == ["web.tar"]
     look(millpond, ["web"], 3)
+
+
+def test_force_replaces_only_regular_files(millpond, archive, workdir):
+    """As root it would replace /dev/null for everybody."""
+    os.mkfifo(workdir / "pipe")
+    for target in ("/dev/null", workdir / "pipe"):
+        code, message = millpond.fails("server", "export", "web", target, "--force")
+        assert (code, "no regular file" in message) == (2, True), message
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    done = millpond.run("server", "export", "web", archive, "--force")
+    assert (done.returncode, "not exported" in done.stderr) == (0, False), done.stderr
+
+
+def test_what_an_export_leaves_out_is_said(millpond, micro_guest, workdir):
+    millpond.ok("image", "add", micro_guest.path, "--name", "guest")
+    words = ("--image", "guest", "--memory", "32M", "--network", "user", "--publish", "20022:22")
+    millpond.ok("server", "create", "web", *words, "--no-start")
+    for target in ("-", workdir / "web.tar"):
+        command = [str(COMMAND), "--config-file", str(millpond.config), "server", "export", "web"]
+        done = subprocess.run([*command, target], capture_output=True, check=True)
+        assert b"not exported: published ports (" in done.stderr
 
 
 def members(path):

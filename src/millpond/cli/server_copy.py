@@ -59,7 +59,7 @@ def clone(
         show_server(deployment, made, json)
         return
     print(f"cloned {found.name} as {made.name} ({made.id}); taken: {consistency}")
-    if lost := _left_out(found):
+    if lost := _left_out(found, addresses=True):
         print(f"not copied: {lost}")
 
 
@@ -89,6 +89,8 @@ def export(
         total = sum(each.path.stat().st_size for each in content.files.values())
         with _writing(target) as file, transfer(f"writing {target}", lambda: total) as written:
             manifest = write_archive(content, file, written)
+    if lost := _left_out(found, addresses=False):
+        print(f"millpond: not exported: {lost}", file=sys.stderr)
     if target == STANDARD_STREAM:
         return
     size = target.stat().st_size
@@ -149,13 +151,15 @@ def _networks(
     return publish_ports(usual, publish) if publish else usual
 
 
-def _left_out(server: Server) -> str:
-    """What only one server can have, for people."""
+def _left_out(server: Server, *, addresses: bool) -> str:
+    """What only one server can have, for people; its ``addresses`` if there are two from now
+    on."""
     vnc = server.devices.vnc
     ports = [str(each) for network in server.networks for each in network.ports]
+    fixed = [each.address for each in server.networks if each.address and addresses]
     found = (
         ("published ports", ", ".join(ports)),
-        ("fixed addresses", ", ".join(each.address for each in server.networks if each.address)),
+        ("fixed addresses", ", ".join(fixed)),
         ("the VNC port", str(vnc.port) if vnc and vnc.port else ""),
         ("the medium in the CD-ROM drive", server.cdrom and server.cdrom.image),
         ("UEFI variables", server.hardware.firmware is Firmware.UEFI),
@@ -178,6 +182,8 @@ def _check_target(target: Path, force: bool, json: bool) -> None:
             raise BadOption("--json", "standard output has the archive", "write it to a file")
     elif target.is_dir():
         raise BadOption("FILE", f"{target} is a directory", "write the name of a file")
+    elif target.exists() and not target.is_file():
+        raise BadOption("FILE", f"{target} is no regular file", "write the name of a new file")
     elif target.exists() and not force:
         raise NameTaken("a file", str(target))
     elif not os.access(target.parent, os.W_OK | os.X_OK):
