@@ -148,6 +148,19 @@ def test_who_insists_on_an_agent_is_refused_without_one(host, pool):
     assert pool.asked == []
 
 
+def test_who_insists_on_an_agent_is_refused_if_the_guest_does_not_run(host, pool):
+    class Paused(Guest):
+        def state(self, _id):
+            return "paused"
+
+    plan = partial(snapshot_strategies.plan_snapshot, host_with(host, domains=Paused(pool.asked)))
+    with pytest.raises(NotQuiesced, match="it is paused"):
+        plan(server(), quiesce=True)
+    assert not plan(server()).quiesces
+    off = snapshot_strategies.plan_snapshot(host, server(), quiesce=True)
+    assert not off.quiesces, "what is off needs no agent"
+
+
 @pytest.mark.parametrize("state", ["connected", "disconnected"])
 def test_an_agent_that_is_there_is_asked(host, pool, state):
     class WithAgent(Guest):

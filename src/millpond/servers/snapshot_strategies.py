@@ -99,7 +99,11 @@ def _is_written(disk: Disk) -> bool:
 
 
 def _asks_agent(host: Host, server: Server, state: str | None, quiesce: bool | None) -> bool:
-    if quiesce is False or state != "running":
+    if quiesce is False or state not in ON:
+        return False
+    if state != "running":
+        if quiesce:
+            raise NotQuiesced(server.name, f"it is {state}")
         return False
     domain = host.domains.description(server.id)
     found = domain is not None and has_agent(domain)
