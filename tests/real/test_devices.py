@@ -203,6 +203,25 @@ def test_what_contradicts_the_record_is_not_written(
     assert connection.lookupByName("web").XMLDesc() == before
 
 
+def test_a_draft_that_is_no_text_is_refused(millpond, micro, editor, workdir):
+    millpond.ok("server", "create", "web", *micro, "--no-start")
+    editor("")
+    (workdir / "editor").write_text("#!/bin/sh\nprintf '\\351' >> \"$1\"\n")
+    code, message = millpond.fails("server", "edit", "web")
+    assert (code, "what you wrote cannot be read" in message) == (2, True), message
+    (draft,) = drafts(workdir)
+    assert f"what you wrote is kept in {draft}" in message
+
+
+def test_an_editor_that_is_no_command_is_refused(millpond, micro, monkeypatch, workdir):
+    millpond.ok("server", "create", "web", *micro, "--no-start")
+    monkeypatch.setenv("TMPDIR", str(workdir))
+    monkeypatch.setenv("VISUAL", "vi 'x")
+    code, message = millpond.fails("server", "edit", "web")
+    assert (code, "is no command" in message) == (2, True), message
+    assert drafts(workdir) == []
+
+
 def test_an_editor_that_fails_changes_nothing(millpond, micro, monkeypatch, workdir):
     millpond.ok("server", "create", "web", *micro, "--no-start")
     monkeypatch.setenv("TMPDIR", str(workdir))
