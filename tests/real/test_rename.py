@@ -2,7 +2,9 @@
 
 import pytest
 
+from millpond.records.journal import StepMoment
 from tests.support.image_files import iso_file
+from tests.support.killer import kill_at
 
 ROOM = ("--image", "guest", "--memory", "32M", "--network", "none")
 
@@ -29,6 +31,23 @@ def test_a_server_that_is_off_is_renamed_with_its_domain(millpond, web, connecti
     millpond.ok("doctor", "--adopt")
     assert millpond.server("db") == before
     millpond.ok("server", "create", "web", *ROOM, "--no-start")
+
+
+@pytest.mark.parametrize("moment", [StepMoment.BEGIN, StepMoment.END])
+def test_killed_and_started_meanwhile_it_can_be_stopped_and_is_renamed(
+    millpond, web, connection, moment
+):
+    """As after a power failure, when libvirt starts what should run."""
+    millpond.ok("server", "stop", "web", "--force")
+    kill_at(millpond, "rename", "domain", moment, "rename", "web", "db")
+    connection.lookupByUUIDString(web["id"]).create()
+    assert "stop it first" in millpond.run("doctor", "--repair").stdout
+    assert "in the middle" in millpond.fails("server", "start", "db")[1]
+    millpond.ok("server", "stop", "db", "--force")
+    millpond.ok("doctor", "--repair")
+    assert connection.lookupByUUIDString(web["id"]).name() == "db"
+    assert "no problem" in millpond.ok("doctor")
+    assert millpond.server("db").operation is None
 
 
 def test_a_name_that_cannot_be_is_refused(millpond, web):

@@ -5,6 +5,7 @@ killer CONFIG VERB STEP MOMENT delete|start|reboot NAME
 killer CONFIG VERB STEP MOMENT grow|add|remove NAME BYTES|DISK
 killer CONFIG VERB STEP MOMENT grow NAME BYTES without-files
 killer CONFIG VERB STEP MOMENT nic add|nic remove NAME NETWORK|MAC
+killer CONFIG VERB STEP MOMENT rename NAME NEW
 killer CONFIG VERB STEP MOMENT snapshot|snapshot all NAME IMAGE
 killer CONFIG VERB STEP MOMENT clone NAME NEW
 killer CONFIG VERB STEP MOMENT import ARCHIVE NEW
@@ -32,6 +33,7 @@ from millpond.servers import (
     nics,
     porting,
     power,
+    rename,
     resize,
     snapshot,
 )
@@ -118,6 +120,7 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "remove": of_server(data_disks.remove),
     "nic add": of_server(lambda host, server, nic: nics.add(host, server, parse_network(nic))),
     "nic remove": of_server(nics.remove),
+    "rename": of_server(rename.rename),
     "snapshot": take_snapshot,
     "snapshot all": partial(take_snapshot, all_disks=True),
     "clone": clone,

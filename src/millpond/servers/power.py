@@ -26,6 +26,9 @@ _QUIET = 1.0
 REMOVAL, DETACHMENT, NIC_REMOVAL = "disk remove", "disk detach", "nic remove"
 REMOVALS = (REMOVAL, DETACHMENT, NIC_REMOVAL)
 """A server may be stopped in the middle of them: then its guest holds nothing any more."""
+_STOPPED_WITHIN = (*REMOVALS, "rename")
+"""Of a rename, because libvirt may have started the domain with the host: then that waits for it
+to be off."""
 
 
 def start(host: Host, server: Server) -> None:
@@ -53,8 +56,8 @@ def stop(host: Host, server: Server, *, patience: float, tell: Tell = noop) -> N
     """Ask the guest to power off. Raises GuestStaysOn if it has not after ``patience`` seconds;
     without any, the plug is pulled."""
     with host.records.lock(server):
-        current = steps.load_idle(host, server, but=(*REMOVALS, "stop"))
-        if current.operation and current.operation.verb in REMOVALS:
+        current = steps.load_idle(host, server, but=(*_STOPPED_WITHIN, "stop"))
+        if current.operation and current.operation.verb in _STOPPED_WITHIN:
             host.records.put(_keep_off(host, patience, tell, current))
         else:
             verb = stopping(host, patience=patience, tell=tell)
