@@ -5,6 +5,7 @@ import hashlib
 import lzma
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from millpond.errors import FetchInterrupted, ImageRefused
 from millpond.images.intake import Intake
-from millpond.images.packing import Packing
+from millpond.images.packing import Packing, Unpacking
 from millpond.images.receive import receive
 from millpond.images.source import Stream
 from millpond.model.formats import ImageFormat
@@ -140,3 +141,16 @@ def test_a_fetch_that_breaks_off_goes_on(raw, tmp_path, suffix):
     receive(stream, target, ImageFormat.RAW, "debian", packing=Packing(suffix))
     assert target.read_bytes() == raw.read_bytes()
     assert offsets == [0, 300 * KiB]
+
+
+@pytest.mark.parametrize(
+    ("packing", "member", "count"),
+    [(Packing.GZIP, gzip.compress(b""), 200_000), (Packing.XZ, lzma.compress(b""), 200_000)],
+)
+def test_many_small_members_are_no_work_without_end(packing, member, count):
+    """Each of them copied all that was fed behind it: minutes."""
+    content = member * count + PACK[packing](b"the end")
+    unpacking, begun = Unpacking(packing, "many"), time.process_time()
+    found = b"".join((*unpacking.feed(content), *unpacking.finish()))
+    assert found == b"the end"
+    assert time.process_time() - begun < 30

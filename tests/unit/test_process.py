@@ -3,12 +3,13 @@
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import pytest
 
 from millpond.errors import ToolFailed
 from millpond.model.sizes import MiB
-from millpond.system.process import Limits, run
+from millpond.system.process import Filter, Handed, Limits, run
 from tests.support.processes import children, name_of
 from tests.support.waiting import wait_for
 
@@ -64,3 +65,27 @@ def test_what_a_program_prints_is_told_when_it_prints_it():
     )
     assert [line for line, _ in told] == ["(1.00/100%)", "(2.00/100%)", "done"]
     assert told[0][1] < 1 <= told[-1][1]
+
+
+@pytest.mark.parametrize(
+    ("program", "fed"),
+    [
+        ("exec sleep 60", bytes(MiB)),  # takes no more than a pipe does
+        ("exec sleep 60", b"x"),  # makes nothing
+        ("exec sleep 60 >&-", b""),  # does not end
+    ],
+)
+def test_a_filter_that_hangs_is_stopped(program, fed):
+    filter = Filter(["sh", "-c", program], Limits(seconds=1), Handed())
+    began = time.monotonic()
+    with closing(filter), pytest.raises(ToolFailed, match="stopped after 1 s without a byte"):
+        b"".join((*filter.feed(fed), *filter.finish()))
+    assert time.monotonic() - began < 30
+
+
+def test_a_filter_that_goes_on_is_waited_for():
+    """However long all of it takes."""
+    program = "import time\nfor each in range(6): time.sleep(0.5); print(each, flush=True)"
+    words = ["python3", "-I", "-S", "-c", program]
+    with closing(Filter(words, Limits(seconds=2), Handed())) as filter:
+        assert b"".join((*filter.feed(b"x"), *filter.finish())).split() == b"0 1 2 3 4 5".split()

@@ -3,17 +3,21 @@
 import lzma
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from typing import Protocol
 
 from millpond.errors import ImageRefused, ToolFailed
 from millpond.images.formats.container import AGAIN
-from millpond.model.sizes import MiB
+from millpond.model.sizes import KiB, MiB
 from millpond.system.process import CONVERSION, Filter, Handed
 
 _PIECE = 4 * MiB
+_SLICE = 64 * KiB
+"""At the end of every member, all that was fed behind it is copied."""
 _MEMORY = 256 * MiB
 """For the dictionary: xz -9 needs 65 MiB, zstd --ultra 128 MiB."""
+_LIMITS = replace(CONVERSION, seconds=600)
 _ZSTD = ["zstd", "--decompress", "--stdout", "--quiet", f"--memory={_MEMORY // MiB}MB"]
 
 
@@ -57,6 +61,10 @@ class _Gzip(_Plain):
         self._member = zlib.decompressobj(wbits=31)
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
+        for each in _slices(chunk):
+            yield from self._unpack(each)
+
+    def _unpack(self, chunk: bytes) -> Iterator[bytes]:
         while chunk:
             if self._member.eof:
                 chunk = chunk.lstrip(b"\0")
@@ -80,6 +88,10 @@ class _Xz(_Plain):
         self._stream = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MEMORY)
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
+        for each in _slices(chunk):
+            yield from self._unpack(each)
+
+    def _unpack(self, chunk: bytes) -> Iterator[bytes]:
         while chunk:
             if self._stream.eof:
                 chunk = chunk.lstrip(b"\0")
@@ -97,9 +109,13 @@ class _Xz(_Plain):
         return iter(())
 
 
+def _slices(chunk: bytes) -> Iterator[bytes]:
+    return (chunk[start : start + _SLICE] for start in range(0, len(chunk), _SLICE))
+
+
 def _zstd() -> Unpacker:
     """A program, confined: the standard library has no reader."""
-    return Filter(_ZSTD, CONVERSION, Handed())
+    return Filter(_ZSTD, _LIMITS, Handed())
 
 
 _UNPACKERS: Mapping[Packing | None, Callable[[], Unpacker]] = {

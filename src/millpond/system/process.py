@@ -134,10 +134,11 @@ def _tell(reading: int, watch: Watch) -> None:
 
 class Filter:
     """A program that is fed bytes, and what it makes of them, while it runs; confined as in
-    run()."""
+    run(). Its seconds are those in which it neither takes nor makes any."""
 
     def __init__(self, words: list[str], limits: Limits, handed: Handed) -> None:
         self._words = words
+        self._seconds = limits.seconds
         self._process = subprocess.Popen(
             [*_confiner(limits, handed), *words],
             stdin=subprocess.PIPE,
@@ -153,13 +154,19 @@ class Filter:
     def feed(self, chunk: bytes) -> Iterator[bytes]:
         rest = memoryview(chunk)
         while rest:
-            readable, _, _ = select.select([self._output], [self._input], [])
-            if readable:
+            if self._has_output([self._input]):
                 if not (piece := os.read(self._output, _PIECE)):
                     raise self._failure()
                 yield piece
             else:
                 rest = rest[self._write(rest) :]
+
+    def _has_output(self, inputs: Sequence[int] = ()) -> bool:
+        """Or it takes more input."""
+        readable, writable, _ = select.select([self._output], inputs, [], self._seconds)
+        if not readable and not writable:
+            raise self._stuck()
+        return bool(readable)
 
     def _write(self, content: memoryview) -> int:
         try:
@@ -171,15 +178,23 @@ class Filter:
         """What it makes of the end."""
         assert self._process.stdin
         self._process.stdin.close()
-        while piece := os.read(self._output, _PIECE):
+        while self._has_output() and (piece := os.read(self._output, _PIECE)):
             yield piece
-        if self._process.wait():
+        try:
+            failed = self._process.wait(self._seconds)
+        except subprocess.TimeoutExpired as error:
+            raise self._stuck() from error
+        if failed:
             raise self._failure()
 
     def close(self) -> None:
         """It ends, if it has not."""
         with self._process:
             self._process.kill()
+
+    def _stuck(self) -> ToolFailed:
+        self._process.kill()
+        return ToolFailed(self._words[0], f"it was stopped after {self._seconds} s without a byte")
 
     def _failure(self) -> ToolFailed:
         assert self._process.stderr
