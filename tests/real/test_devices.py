@@ -118,6 +118,10 @@ def test_secure_boot(millpond, micro, connection):
     assert running(connection).find("os/loader").get("secure") == "yes"
 
 
+def digest(libvirtd, path):
+    return libvirtd.run("sha256sum", path).stdout.split()[0]
+
+
 @pytest.mark.skipif(not OVMF.exists(), reason="no OVMF: apt install ovmf")
 def test_secure_boot_of_a_server_that_is_there(millpond, micro, connection, libvirtd):
     """The variables of its firmware are made again, from the template with the keys."""
@@ -129,17 +133,31 @@ def test_secure_boot_of_a_server_that_is_there(millpond, micro, connection, libv
     domain = connection.lookupByName("web")
     domain.setMetadata(0, "by virsh", None, None, 2)
     for option, shown in (("--secure-boot", "yes"), ("--no-secure-boot", None)):
+        libvirtd.run("sh", "-c", f"echo written >> {variables}")
         millpond.ok("server", "set", "web", option)
         assert facts(millpond).get("Secure boot") == shown
-        assert libvirtd.run("sh", "-c", f"ls {variables} || true").stdout == ""
+        assert not domain.isActive()
+        reset = digest(libvirtd, variables)
         millpond.ok("server", "start", "web")
         boot = running(connection).find("os")
+        assert reset == digest(libvirtd, boot.find("nvram").get("template"))
         if shown:
             assert boot.find("loader").get("secure") == "yes"
             assert ".ms." in boot.find("nvram").get("template")
         assert running(connection).findtext("description") == "by virsh"
         assert boot.findtext("nvram") == variables
         millpond.ok("server", "stop", "web", "--force")
+
+
+@pytest.mark.skipif(not OVMF.exists(), reason="no OVMF: apt install ovmf")
+def test_secure_boot_waits_for_a_guest_that_is_saved(millpond, micro, connection):
+    millpond.ok("server", "create", "web", *micro, "--memory", "64M", "--firmware", "uefi")
+    domain = connection.lookupByName("web")
+    domain.managedSave()
+    status, message = millpond.fails("server", "set", "web", "--secure-boot")
+    assert (status, "start it and stop it first" in message) == (4, True), message
+    assert domain.hasManagedSaveImage()
+    assert "secure-boot" not in domain.XMLDesc()
 
 
 def test_secure_boot_is_not_for_servers_with_a_bios(millpond, micro):

@@ -231,12 +231,19 @@ def write_definition(host: Libvirtd, name: str, text: str) -> None:
         connection.defineXMLFlags(text, libvirtd.DOMAIN_DEFINE_FLAGS)
 
 
-def forget_variables(host: Libvirtd, id: ServerId) -> None:
-    """What the firmware of a domain that is off has written down: the next start begins anew."""
-    with get_domain(host, id, "removing the firmware's variables of") as domain:
-        text = domain.XMLDesc(libvirtd.XML_WHOLE)
-        domain.undefineFlags(libvirtd.UNDEFINE_FLAGS | libvirtd.KEEP_TPM)
-    write_definition(host, str(id), text)
+def reset_variables(host: Libvirtd, id: ServerId) -> None:
+    """What the firmware of a domain that is off has written down is as in its template again.
+    libvirt does that only as it starts one: paused from its very beginning, its guest does
+    nothing, and if this process dies, it is off again."""
+    with get_domain(host, id, "resetting the firmware's variables of", slow=True) as domain:
+        domain.createWithFlags(libvirtd.RESET_VARIABLES_FLAGS)
+        domain.destroy()
+
+
+def is_saved(host: Libvirtd, id: ServerId) -> bool:
+    """Whether the next start goes on with what the guest's memory held."""
+    with get_domain(host, id, "asking for the saved memory of") as domain:
+        return bool(domain.hasManagedSaveImage(0))
 
 
 def compare(host: Libvirtd, xml: DomainXml) -> Kept | None:

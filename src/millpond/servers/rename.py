@@ -11,7 +11,7 @@ from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON
 from millpond.model.names import check_name
 from millpond.model.operation import RenameDetails
-from millpond.model.server import Server
+from millpond.model.server import Firmware, Server
 from millpond.records import journal
 from millpond.records.journal import Step, Verb
 from millpond.records.records import ServerJournal, without_operation
@@ -27,6 +27,7 @@ def rename(host: Host, server: Server, name: str) -> Server:
         current = steps.load_idle(host, server)
         if current.name == name:
             return current
+        _refuse_uefi(current)
         _refuse_running(host, current)
         details = RenameDetails(before=current.name)
         renamed = replace(current, name=name)
@@ -62,6 +63,17 @@ def _define(host: Host, server: Server) -> Server:
 
 def _define_as_before(host: Host, details: RenameDetails, server: Server) -> None:
     _define(host, replace(server, name=details.before))
+
+
+def _refuse_uefi(server: Server) -> None:
+    """libvirt names the file of its variables by the domain, and renames the domain without it: it
+    would be the next one's of the old name."""
+    if server.hardware.firmware is Firmware.UEFI:
+        raise Unsupported(
+            f"renaming server {server.name!r}, which has UEFI",
+            "libvirt would not keep what its firmware has written down",
+            f"describe it instead: {Tool.SERVER} set {server.name} --description TEXT",
+        )
 
 
 def _refuse_running(host: Host, server: Server) -> None:

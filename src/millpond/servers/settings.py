@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from millpond.errors import WrongState
+from millpond.errors import Conflict, WrongState
 from millpond.hosts.host import Host
-from millpond.libvirt.domains import ON, forget_variables
+from millpond.libvirt.domains import ON, is_saved, reset_variables
 from millpond.model.labels import Labels, change_labels
 from millpond.model.server import Server
 from millpond.servers import steps
@@ -37,22 +37,27 @@ def change(host: Host, server: Server, changes: Changes) -> Server:
         changed = _apply(changes, current)
         if changed.devices != current.devices:
             check_devices(host, changed.devices, changed.hardware, changed.id)
-        if changed.devices.secure_boot != current.devices.secure_boot:
-            _forget_variables(host, current)
+        other_firmware = changed.devices.secure_boot != current.devices.secure_boot
+        if other_firmware:
+            _refuse_unless_off(host, current)
         changed = steps.define(host, changed)
+        if other_firmware:  # its variables are made from another template, with keys or without
+            reset_variables(host.libvirtd, changed.id)
         steps.write_metadata(host, changed)  # of a running domain, too
         host.records.put(changed)
     LOG.info("changed server %s", server.name)
     return changed
 
 
-def _forget_variables(host: Host, server: Server) -> None:
-    """Those of its firmware are made from another template, with keys or without, if there are
-    none."""
+def _refuse_unless_off(host: Host, server: Server) -> None:
     state = host.domains.state(server.id)
     if state in ON:
         raise WrongState(server.name, state, "stopped for --secure-boot")
-    forget_variables(host.libvirtd, server.id)
+    if is_saved(host.libvirtd, server.id):
+        raise Conflict(
+            f"the memory of server {server.name!r} was saved, and needs the firmware as it is",
+            "start it and stop it first",
+        )
 
 
 def _apply(changes: Changes, server: Server) -> Server:
