@@ -236,7 +236,8 @@ def reset_variables(host: Libvirtd, id: ServerId) -> None:
     libvirt does that only as it starts one: paused from its very beginning, its guest does
     nothing, and if this process dies, it is off again."""
     with get_domain(host, id, "resetting the firmware's variables of", slow=True) as domain:
-        domain.createWithFlags(libvirtd.RESET_VARIABLES_FLAGS)
+        ends_with_us = libvirtd.START_PAUSED | libvirtd.START_AUTODESTROY
+        domain.createWithFlags(ends_with_us | libvirtd.RESET_NVRAM)
         domain.destroy()
 
 
