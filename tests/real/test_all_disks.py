@@ -109,6 +109,23 @@ def test_killed_anywhere_it_leaves_nothing(millpond, web, connection, step, mome
     wait_for_ticks(millpond, web)
 
 
+@pytest.mark.parametrize("web", ["qcow2"], indirect=True)
+def test_killed_between_two_images_it_can_be_taken_again(millpond, web):
+    def listed():
+        return sorted(each["name"] for each in millpond.json("image", "list"))
+
+    kill_at(millpond, "snapshot", "none", StepMoment.END, "snapshot half", "web", "snap")
+    assert listed() == ["guest", "snap-data0"]
+    assert "the one of the root disk is missing" in millpond.run("doctor").stdout
+    millpond.ok("doctor", "--repair")
+    assert listed() == ["guest"]
+    millpond.ok("server", "snapshot", "web", "snap", "--all-disks")
+    millpond.ok("image", "remove", "snap")
+    assert listed() == ["guest", "snap-data0"]
+    assert "no problem" in millpond.ok("doctor", "--repair")
+    assert listed() == ["guest", "snap-data0"], "who removed the root disk's may need this one"
+
+
 def test_all_disks_are_of_one_moment(millpond, linux_ami, workdir):
     """A guest writes to one disk and then to the other: never is the other ahead."""
     millpond.configure("images_type = qcow2")

@@ -7,11 +7,13 @@ killer CONFIG VERB STEP MOMENT grow NAME BYTES without-files
 killer CONFIG VERB STEP MOMENT nic add|nic remove NAME NETWORK|MAC
 killer CONFIG VERB STEP MOMENT rename NAME NEW
 killer CONFIG VERB STEP MOMENT snapshot|snapshot all NAME IMAGE
+killer CONFIG VERB STEP MOMENT snapshot half NAME IMAGE
 killer CONFIG VERB STEP MOMENT clone NAME NEW
 killer CONFIG VERB STEP MOMENT import ARCHIVE NEW
 killer CONFIG VERB STEP MOMENT prune
 """
 
+import logging
 import os
 import signal
 import sys
@@ -79,6 +81,19 @@ def take_snapshot(
     snapshot.snapshot(host, Intake(deployment.images_directory), server, request)
 
 
+class DieAtOnce(logging.Handler):
+    def emit(self, _record: logging.LogRecord) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def take_half(deployment: Deployment, name: str, image: str) -> None:
+    """Of all disks, until the first image is in the catalogue."""
+    log = logging.getLogger("millpond.images.intake")
+    log.setLevel(logging.INFO)
+    log.addHandler(DieAtOnce())
+    take_snapshot(deployment, name, image, all_disks=True)
+
+
 def clone(deployment: Deployment, name: str, new: str) -> None:
     server = deployment.server(name)
     copies.clone(deployment, server, copies.CloneRequest(name=new, networks=()))
@@ -123,6 +138,7 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "rename": of_server(rename.rename),
     "snapshot": take_snapshot,
     "snapshot all": partial(take_snapshot, all_disks=True),
+    "snapshot half": take_half,
     "clone": clone,
     "import": import_,
     "prune": prune,

@@ -60,7 +60,10 @@ COMMON: tuple[Check[Host], ...] = (
         looks=(records.damaged, records.without_host, records.half_written),
         lack="a record cannot be read",
     ),
-    Check(name="images", looks=(images.contents, images.uploads, images.leftovers)),
+    Check(
+        name="images",
+        looks=(images.contents, images.incomplete, images.uploads, images.leftovers),
+    ),
     Check(name="confinement", looks=(confinement.look,)),
 )
 """Of what all hosts share."""

@@ -9,7 +9,7 @@ from millpond.errors import DamagedRecord, NewerRecord, Tool, UnreadableRecord
 from millpond.hosts.host import Host
 from millpond.images.catalogue import Catalogue
 from millpond.images.source import TakesUploads
-from millpond.model.image import Image
+from millpond.model.image import ROOT_IMAGE, Image
 from millpond.model.names import UUID, ImageId
 from millpond.model.sizes import format_size
 
@@ -46,6 +46,30 @@ def leftovers(host: Host) -> Iterator[Finding]:
         )
     else:
         yield ok("no operation on an image was interrupted")
+
+
+def incomplete(host: Host) -> Iterator[Finding]:
+    """Images of a snapshot of several disks, whose process died before it added the root disk's:
+    what it had of that is still there."""
+    catalogue = host.shared.catalogue
+    dead = {path.name for path in catalogue.leftovers()}
+    images = catalogue.readable()[0]
+    dead -= {image.id for image in images}
+    servers, unreadable = host.shared.records.readable()
+    used = {server.image.id for server in servers}
+    for image in () if unreadable else images:
+        if image.properties.get(ROOT_IMAGE) in dead and image.id not in used:
+            yield warning(
+                f"image {image.name!r} is of a snapshot that was interrupted: the one of the root "
+                "disk is missing",
+                f"'{Tool.REPAIR}' removes it",
+                partial(_remove, catalogue, image),
+            )
+
+
+def _remove(catalogue: Catalogue, image: Image) -> str:
+    catalogue.remove(image)
+    return "it was removed"
 
 
 def uploads(host: Host) -> Iterator[Finding]:

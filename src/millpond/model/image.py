@@ -16,6 +16,8 @@ RAMDISK_ID = "ramdisk_id"
 
 DISKS = "millpond_disks"
 """The images of the other disks of the server whose root disk an image holds."""
+ROOT_IMAGE = "millpond_root_image"
+"""The image of the root disk of the server of which an image holds another disk."""
 _DISK = re.compile(r"(disk\.(?:data|eph)\d{1,2})=([\w-]+)")
 
 

@@ -14,7 +14,7 @@ from millpond.images.intake import Intake
 from millpond.images.receive import examine
 from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import ImageFormat
-from millpond.model.image import DISKS, Image, state_disks
+from millpond.model.image import DISKS, ROOT_IMAGE, Image, state_disks
 from millpond.model.operation import ROOT, SnapshotDetails
 from millpond.model.server import Content, Disk, Server
 from millpond.records import journal
@@ -59,7 +59,8 @@ class Snapshot:
 
 def snapshot(host: Host, intake: Intake, server: Server, request: SnapshotRequest) -> Snapshot:
     """Images with the properties of the one that the server came from, and of its hardware. That
-    of the root disk names the others, and enters the catalogue last."""
+    of the root disk names the others, and enters the catalogue last; they name it, for who finds
+    them without it."""
     source = intake.find(server.image.id)
     inherited = source.properties if source else {}
     disks = kept_disks(server) if request.all_disks else (server.get_disk(ROOT),)
@@ -80,9 +81,10 @@ def snapshot(host: Host, intake: Intake, server: Server, request: SnapshotReques
             role: examine(part, request.format, request.name) for role, part in targets.items()
         }
         others: dict[str, Image] = {}
+        root_image = {ROOT_IMAGE: targets[ROOT].name}
         for role, (_, publish) in places.items():
             if role != ROOT:
-                others[role] = publish(received[role])
+                others[role] = publish(received[role], root_image)
                 undo.callback(intake.remove, others[role])
         named = state_disks({role: each.id for role, each in others.items()})
         root = places[ROOT][1](received[ROOT], named)
@@ -109,7 +111,7 @@ def image_properties(
     that it came from."""
     if disk.role != ROOT:
         return {}
-    own = {name: value for name, value in inherited.items() if name != DISKS}
+    own = {name: value for name, value in inherited.items() if name not in (DISKS, ROOT_IMAGE)}
     return {**own, **hardware_properties(server)}
 
 
