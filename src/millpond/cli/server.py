@@ -161,6 +161,8 @@ def resize(
         found = grow.grow(host, found, "disk", size)
     if json:
         show_server(deployment, found, json)
+    else:
+        print(f"resized {found.name}")
 
 
 @app.command()
