@@ -21,16 +21,21 @@ _RESULTS = _REPOSITORY / "docs/results"
 _FULL = {"MILLPOND_TEST_FULL": "1"}
 _PYTEST = (sys.executable, "-m", "pytest", "--durations=25")
 
-# Those that kill at each step and those of several hosts take half of the time of tests/real.
-_REAL = tuple(
-    f"tests/real/test_{name}.py"
-    for name in ("hosts", "hosts_killed", "hosts_many", "kill", "remote_hosts", "remote_table")
-)
+
+def _real(*names: str) -> tuple[str, ...]:
+    return tuple(f"tests/real/test_{name}.py" for name in names)
+
+
+# Those that kill at each step and those of several hosts, and those that boot a cloud image, take
+# most of the time of tests/real.
+_HOSTS = _real("hosts", "hosts_killed", "hosts_many", "kill", "remote_hosts", "remote_table")
+_CLOUD = _real("all_disks", "clone", "cloud_init", "reaching", "transcripts", "waiting")
 
 PARTS: Mapping[str, tuple[str, ...]] = {
     "unit": (*_PYTEST, "tests/unit", "tests/contract"),
-    "real-1": (*_PYTEST, *_REAL),
-    "real-2": (*_PYTEST, "tests/real", *(f"--ignore={each}" for each in _REAL)),
+    "real-1": (*_PYTEST, *_HOSTS),
+    "real-2": (*_PYTEST, "tests/real", *(f"--ignore={each}" for each in (*_HOSTS, *_CLOUD))),
+    "cloud": (*_PYTEST, *_CLOUD),
     "ceph": (*_PYTEST, "tests/ceph"),
     "services": (*_PYTEST, "tests/services"),
     "nova": (*_PYTEST, "tests/nova"),

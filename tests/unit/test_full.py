@@ -54,7 +54,7 @@ def test_every_test_is_in_some_part():
     rungs = {f"tests/{each}" for each in os.listdir(full._REPOSITORY / "tests")}
     tested = {each for each in rungs if any(name_of(each))}
     assert tested - named <= {"tests/chaos"}  # a program: python -m tests.chaos
-    assert all(os.path.exists(full._REPOSITORY / each) for each in full._REAL)
+    assert all(os.path.exists(full._REPOSITORY / each) for each in (*full._HOSTS, *full._CLOUD))
 
 
 def name_of(rung):
