@@ -174,6 +174,7 @@ def answers(domain):
         return False
 
 
+@pytest.mark.full
 @pytest.mark.timeout(1500)
 def test_the_agent_of_a_real_guest_freezes_its_file_systems(millpond, cloud_image, connection):
     millpond.ok("image", "add", cloud_image, "--name", "debian")

@@ -113,6 +113,7 @@ def log_in(millpond, name, user, password):
         assert terminal.finish() == 0
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_a_cloud_image_is_waited_for_and_given_a_password(millpond, workdir, cloud_image):
     (workdir / "data").write_text(ONCE)
