@@ -95,7 +95,13 @@ def test_who_insists_on_an_agent_is_refused_without_one(millpond, web, connectio
 
 @pytest.mark.parametrize("web", ["qcow2"], indirect=True)
 @pytest.mark.parametrize("moment", StepMoment)
-@pytest.mark.parametrize("step", ["overlay", "freeze", "extract", "thaw", "tidy"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        *("freeze", "extract"),
+        *(pytest.param(each, marks=pytest.mark.full) for each in ("overlay", "thaw", "tidy")),
+    ],
+)
 def test_killed_anywhere_it_leaves_nothing(millpond, web, connection, step, moment):
     domain = connection.lookupByName("web")
     before = chains(domain)

@@ -109,12 +109,12 @@ def look_at_what_is_there(millpond):
 @pytest.mark.parametrize(
     ("verb", "step"),
     [
-        ("snapshot", "freeze"),
         ("snapshot", "extract"),
-        ("create", "disks"),
         ("disk", "make"),
-        ("create", "domain"),
-        ("create", "start"),
+        pytest.param("snapshot", "freeze", marks=pytest.mark.full),
+        pytest.param("create", "disks", marks=pytest.mark.full),
+        pytest.param("create", "domain", marks=pytest.mark.full),
+        pytest.param("create", "start", marks=pytest.mark.full),
     ],
 )
 def test_killed_anywhere_it_leaves_nothing(millpond, web, connection, verb, step):
@@ -132,7 +132,9 @@ def printed(millpond, server):
     return millpond.ok("server", "console", server, "--log")
 
 
-@pytest.mark.parametrize("format", ["qcow2", "raw"])
+@pytest.mark.parametrize(
+    "format", ["qcow2", pytest.param("raw", marks=pytest.mark.full)], ids=["qcow2", "raw"]
+)
 def test_a_clone_goes_to_another_host_whose_files_are_not_here(
     multi_host, micro_guest, workdir, format
 ):

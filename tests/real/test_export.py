@@ -253,10 +253,10 @@ def test_what_an_archive_says_makes_nothing_listen_beyond_this_machine(millpond,
 @pytest.mark.parametrize(
     ("verb", "step", "moment"),
     [
-        ("create", "disks", StepMoment.BEGIN),
         ("disk", "make", StepMoment.END),
-        ("create", "domain", StepMoment.END),
-        ("create", "start", StepMoment.BEGIN),
+        pytest.param("create", "disks", StepMoment.BEGIN, marks=pytest.mark.full),
+        pytest.param("create", "domain", StepMoment.END, marks=pytest.mark.full),
+        pytest.param("create", "start", StepMoment.BEGIN, marks=pytest.mark.full),
     ],
 )
 def test_killed_anywhere_an_import_leaves_nothing(millpond, archive, verb, step, moment):
