@@ -542,7 +542,7 @@ ROWS = {
         (
             Use("server resize db --disk 1K", 5, "a disk only grows"),
             Use("server resize db --disk 1M", 0),
-            Use("server resize db", 2, "Missing option '--disk'"),
+            Use("server resize db", 2, "no size was said"),
         ),
     ),
     40: Row(
