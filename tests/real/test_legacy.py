@@ -153,6 +153,8 @@ def test_all_the_disks_that_nova_gives_a_server(millpond, connection, micro_gues
     blank.unlink()
     ahci = "<controller type='sata'/>"
     OnLibvirt(nova, connection, "".join(disks) + ahci)
+    code, message = millpond.fails("server", "adopt", nova.id)
+    assert (code, "nobody is here to ask" in message) == (2, True)
     made = adopt(millpond, nova)
     assert made["state"] == "stopped"
     found = [
@@ -278,7 +280,7 @@ def test_what_cannot_be_adopted_is_said_and_left_alone(
         (4, "there is no domain of this UUID here", (without_host.id, "--yes")),
         (3, "has disks in Nova's legacy layout", ("1234", "--yes")),
         (3, "has disks in Nova's legacy layout", (IMAGE_ID, "--yes")),
-        (2, "nobody is here to ask", (nova.id,)),
+        (4, "is of the kind 'bridge openvswitch'", (nova.id,)),  # before anybody is asked
     ):
         found, message = millpond.fails("server", "adopt", *words)
         assert (found, sentence in message) == (code, True), message
