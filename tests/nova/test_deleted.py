@@ -5,12 +5,14 @@ from collections.abc import Callable
 
 import pytest
 from openstack.compute.v2.server import Server
+from openstack.exceptions import HttpException
 
 from tests.nova.conftest import Offer
 from tests.nova.domains import volumes
 from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.openstack.deployment import Deployment
 from tests.support.openstack.user import CloudUser
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -105,7 +107,18 @@ def test_while_it_is_rescued(
 
 def _delete_after(user: CloudUser, server: Server, seconds: float) -> None:
     time.sleep(seconds)
-    user.connection.compute.delete_server(server)
+
+    def is_begun() -> bool:
+        """A server that gets its host in that very moment is an error of Nova's API (500)."""
+        try:
+            user.connection.compute.delete_server(server)
+        except HttpException as error:
+            if "ObjectActionError" not in str(error):
+                raise
+            return False
+        return True
+
+    wait_for(is_begun, 30)
 
 
 def _nothing_is_left(
