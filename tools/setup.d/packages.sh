@@ -13,6 +13,7 @@ libvirt-dev             -                     to build libvirt-python
 libvirt-daemon-system   libvirtd              the hypervisor daemon, its users and its configuration
 libvirt-clients         virsh                 the command that asks it
 dnsmasq-base            dnsmasq               addresses on the networks that libvirt makes
+openssh-client          ssh                   logs into servers
 qemu-system-x86         qemu-system-x86_64    runs the servers
 qemu-utils              qemu-img              inspects and converts disks
 seabios                 -                     BIOS for servers
