@@ -1,9 +1,7 @@
 """All disks of a server as images of one moment, and a server that has them again."""
 
 import contextlib
-import gzip
 import json
-import subprocess
 
 import libvirt
 import libvirt_qemu
@@ -11,21 +9,13 @@ import pytest
 
 from millpond.model.sizes import MiB
 from millpond.records.journal import StepMoment
-from tests.support import server_with_data
+from tests.support import own_init, server_with_data
 from tests.support.guest_ticks import chains, wait_for_ticks
 from tests.support.killer import kill_at
 from tests.support.server_with_data import PATTERN, read
 from tests.support.waiting import wait_for
 
 COUNTER = """\
-#!/bin/busybox sh
-export PATH=/bin
-/bin/busybox --install -s /bin
-mount -t proc proc /proc
-mount -t sysfs sys /sys
-mount -t devtmpfs dev /dev
-while read -r module; do insmod "/modules/$module"; done </modules/order
-sleep 1
 disks=$(cd /sys/block; for role in disk.data0 disk.data1; do
   for each in vd?; do [ "$(cat $each/serial)" = $role ] && echo $each; done
 done)
@@ -135,7 +125,7 @@ def test_killed_between_two_images_it_can_be_taken_again(millpond, web):
 def test_all_disks_are_of_one_moment(millpond, linux_ami, workdir):
     """A guest writes to one disk and then to the other: never is the other ahead."""
     millpond.configure("images_type = qcow2")
-    make_counter(millpond, linux_ami, workdir)
+    own_init.add_image(millpond, linux_ami, workdir, COUNTER)
     words = ("--image", "linux", "--memory", "128M", "--network", "none", "--no-start")
     id = millpond.json("server", "create", "lin", *words)["id"]
     for _ in range(2):
@@ -152,20 +142,6 @@ def counted(millpond, image, workdir):
     target = workdir / f"{image}.qcow2"
     millpond.ok("image", "save", image, target)
     return int(read(target, workdir)[:8])
-
-
-def make_counter(millpond, linux_ami, workdir):
-    (workdir / "init").write_text(COUNTER)
-    (workdir / "init").chmod(0o755)
-    words = ["cpio", "--quiet", "-o", "-H", "newc", "-R", "0:0"]
-    archive = subprocess.run(words, input=b"init\n", cwd=workdir, stdout=-1, check=True).stdout
-    ramdisk = workdir / "counting.ari"
-    ramdisk.write_bytes(linux_ami.with_suffix(".ari").read_bytes() + gzip.compress(archive))
-    millpond.ok("image", "add", linux_ami.with_suffix(".aki"), "--name", "kernel")
-    millpond.ok("image", "add", ramdisk, "--name", "ramdisk")
-    properties = ("kernel_id=kernel", "ramdisk_id=ramdisk", "os_command_line=console=ttyS0 quiet")
-    options = [word for each in properties for word in ("--property", each)]
-    millpond.ok("image", "add", linux_ami, "--name", "linux", *options)
 
 
 def is_frozen(domain):

@@ -1,22 +1,12 @@
 """Disks that a guest finds by their serial, and that leave it without being destroyed."""
 
-import gzip
-import subprocess
-
 import pytest
 from lxml import etree
 
 from millpond.model.sizes import MiB
+from tests.support import own_init
 
 INIT = """\
-#!/bin/busybox sh
-export PATH=/bin
-/bin/busybox --install -s /bin
-mount -t proc proc /proc
-mount -t sysfs sys /sys
-mount -t devtmpfs dev /dev
-while read -r module; do insmod "/modules/$module"; done </modules/order
-sleep 1
 for each in /sys/block/vd?; do echo "SERIAL: $(cat $each/serial) $(cat $each/size)"; done
 echo LISTED
 while :; do sleep 1; done
@@ -25,19 +15,8 @@ while :; do sleep 1; done
 
 @pytest.fixture
 def listing_guest(millpond, linux_ami, workdir):
-    """A Linux that prints the serials of its disks. Of two archives in a row the kernel takes the
-    files of the later one."""
-    (workdir / "init").write_text(INIT)
-    (workdir / "init").chmod(0o755)
-    words = ["cpio", "--quiet", "-o", "-H", "newc", "-R", "0:0"]
-    archive = subprocess.run(words, input=b"init\n", cwd=workdir, stdout=-1, check=True).stdout
-    ramdisk = workdir / "listing.ari"
-    ramdisk.write_bytes(linux_ami.with_suffix(".ari").read_bytes() + gzip.compress(archive))
-    millpond.ok("image", "add", linux_ami.with_suffix(".aki"), "--name", "kernel")
-    millpond.ok("image", "add", ramdisk, "--name", "ramdisk")
-    properties = ("kernel_id=kernel", "ramdisk_id=ramdisk", "os_command_line=console=ttyS0 quiet")
-    options = [word for each in properties for word in ("--property", each)]
-    millpond.ok("image", "add", linux_ami, "--name", "linux", *options)
+    """A Linux that prints the serials of its disks."""
+    own_init.add_image(millpond, linux_ami, workdir, INIT)
     words = ("--image", "linux", "--memory", "128M", "--network", "none", "--no-start")
     return millpond.json("server", "create", "lin", *words)
 

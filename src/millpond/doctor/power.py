@@ -85,5 +85,7 @@ def _do_each(
         except MillpondError as error:
             failed.append(f"{each.name}: {error}")
     if failed:
-        raise HostProblem(f"not all {done}: {'; '.join(failed)}", "see to these, and again")
+        raise HostProblem(
+            f"not all {done}: {'; '.join(failed)}", "remove the cause, and run it again"
+        )
     return f"{_names(servers)} {done}"
