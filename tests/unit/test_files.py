@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 
 import pytest
 from hypothesis import given, settings
@@ -110,3 +111,40 @@ def test_an_open_file_is_known_to_be_open(tmp_path):
     with open(path, "rb"):
         assert files.is_open(path)
     assert not files.is_open(tmp_path / "missing")
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    "read", [files.read, lambda descriptor, size: files.Pipe(descriptor).read(size)]
+)
+def test_a_signal_that_interrupts_no_system_call_ends_a_read(read):
+    """It is another thread's, as one that comes just before the call is no longer in time."""
+
+    def interrupt(_number, _frame):
+        raise Interrupted
+
+    def signal_and_end():
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        if not noticed.wait(10):
+            late.append(os.write(sink, b"at last"))
+
+    source, sink = os.pipe()
+    noticed, late = threading.Event(), []
+    thread = threading.Timer(0.3, signal_and_end)
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        thread.start()
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+        with pytest.raises(Interrupted):
+            read(source, 4096)
+        assert not late
+    finally:
+        noticed.set()
+        thread.join()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
+        signal.signal(signal.SIGUSR1, before)
+        os.close(source)
+        os.close(sink)

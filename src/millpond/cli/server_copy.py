@@ -22,7 +22,7 @@ from millpond.model.network_option import HELP as NETWORK_HELP
 from millpond.model.network_option import PUBLISH_HELP, parse_network, publish_ports
 from millpond.model.server import Firmware, Network, Server
 from millpond.model.sizes import format_size
-from millpond.servers.archive import ArchiveReader
+from millpond.servers.archive import ArchiveReader, Readable
 from millpond.servers.copies import CloneRequest, fetching, networks_of_a_copy
 from millpond.servers.copies import clone as make_clone
 from millpond.servers.porting import ImportRequest, import_server
@@ -218,9 +218,9 @@ def _writing(target: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _reading(source: Path) -> Iterator[BinaryIO]:
+def _reading(source: Path) -> Iterator[Readable]:
     if _is_stream(source):
-        yield sys.stdin.buffer
+        yield files.Pipe(sys.stdin.fileno())
         return
     try:
         file = source.open("rb")

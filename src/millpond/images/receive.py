@@ -320,7 +320,7 @@ def _can_be_cloned(source: Path, descriptor: int) -> bool:
 
 def _chunks(descriptor: int, path: Path) -> Iterator[bytes]:
     try:
-        while chunk := os.read(descriptor, CHUNK):
+        while chunk := files.read(descriptor, CHUNK):
             yield chunk
     except OSError as error:
         raise FileNotReadable(path, error.strerror or str(error)) from error

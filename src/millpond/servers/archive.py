@@ -7,7 +7,7 @@ import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from millpond.errors import ArchiveRefused, DamagedRecord, NewerRecord
 from millpond.model.callbacks import Progress
@@ -85,11 +85,16 @@ class ArchiveWriter:
         self._target.write(bytes(-size % tarfile.BLOCKSIZE))
 
 
+class Readable(Protocol):
+    def read(self, size: int, /) -> bytes:
+        """Up to so many; none at the end."""
+
+
 class ArchiveReader:
     """Takes the members that it expects, in their order, and no others: headers of other kinds,
     which a tar may have, are never looked into."""
 
-    def __init__(self, source: BinaryIO, name: str) -> None:
+    def __init__(self, source: Readable, name: str) -> None:
         self._source = source
         self._name = name
 

@@ -4,10 +4,12 @@ import errno
 import fcntl
 import os
 import re
+import select
 import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.errors import FileNotReadable, NoSpace
@@ -22,6 +24,8 @@ _BLOCK = 512  # st_blocks counts in these, whatever the file system's own are (s
 _FICLONE = 0x40049409  # _IOW(0x94, 9, int) in linux/fs.h
 
 _HALF_WRITTEN = re.compile(r"\..+\.\d+\.[0-9a-f]{8}")  # as write_atomically names it
+_TURN = 0.5
+"""Seconds until a signal is seen that came just before a read began to wait."""
 _ABANDONED_AFTER = 60
 """Seconds: a write takes a thousandth of one."""
 
@@ -29,6 +33,24 @@ NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 # What a file system answers that has no such thing (or not across its border).
 _NO_REFLINK = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS}
 _NO_HARD_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP}
+
+
+def read(descriptor: int, size: int) -> bytes:
+    """As os.read(), which a signal does not end that came after Python's last look and before the
+    system call: of a pipe that stays silent, Ctrl-C would wait for ever."""
+    while not select.select([descriptor], [], [], _TURN)[0]:
+        pass
+    return os.read(descriptor, size)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipe:
+    """A descriptor of somebody else's that is read that way."""
+
+    descriptor: int
+
+    def read(self, size: int) -> bytes:
+        return read(self.descriptor, size)
 
 
 def write_atomically(path: Path, content: bytes, mode: int = 0o640) -> None:
