@@ -192,3 +192,14 @@ install_locked() {
     run_uv pip sync --quiet --python "$1" --require-hashes --require-build-hashes \
         --build-constraints "$REPOSITORY/requirements/build.txt" "${@:2}"
 }
+
+# Debian and its children call the user libvirt-qemu, others qemu.
+qemu_user() {
+    local user
+    for user in libvirt-qemu qemu; do
+        if getent passwd "$user" >/dev/null; then
+            printf '%s\n' "$user"
+            return
+        fi
+    done
+}

@@ -3,17 +3,6 @@
 # a start instead of 0.4 s (measured). Without udev nobody has set its group and mode, so we do what udev's rule would
 # (kvm, 0660). libvirtd notices by itself.
 
-# Debian and its children call the user libvirt-qemu, others qemu.
-qemu_user() {
-    local user
-    for user in libvirt-qemu qemu; do
-        if getent passwd "$user" >/dev/null; then
-            printf '%s\n' "$user"
-            return
-        fi
-    done
-}
-
 # Reads the mode instead of trying: trying would need root.
 can_open_kvm() {
     local user=$1 mode group

@@ -30,6 +30,7 @@ syslinux                syslinux              builds the Linux guest
 syslinux-common         -                     builds the Linux guest
 cpio                    cpio                  builds the Linux guest
 xz-utils                xz                    unpacks kernel modules for the Linux guest
+rsync                   rsync                 what moves of servers are compared with, in make bench-moves
 zstd                    zstd                  unpacks images that end in .zst
 '
 

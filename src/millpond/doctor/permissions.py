@@ -10,9 +10,11 @@ from millpond.doctor.finding import Finding, ok, problem
 from millpond.errors import Tool
 from millpond.hosts.cache import open_store
 from millpond.hosts.host import Host
-from millpond.libvirt.virtualization import qemu_user
+from millpond.libvirt.virtualization import QemuUser, qemu_user
 
 _WALK = 1
+_READ_AND_WRITE = 6
+_PTMX = Path("/dev/ptmx")
 _READ_ONLY = 0o444
 
 
@@ -27,6 +29,21 @@ def search_permissions(host: Host) -> Iterator[Finding]:
         yield problem(f"QEMU's user cannot walk through {way} to the disks", f"chmod o+x {way}")
     if not shut:
         yield ok("QEMU's user can walk to the pools")
+
+
+def terminals(host: Host) -> Iterator[Finding]:
+    """QEMU's user opens one for each serial console. Which /dev a libvirtd sees that has a socket
+    of its own, nobody here knows."""
+    if "socket=" not in host.settings.libvirt.connection_uri:
+        yield from find_closed_terminals(qemu_user(host.libvirtd), _PTMX)
+
+
+def find_closed_terminals(user: QemuUser | None, ptmx: Path) -> Iterator[Finding]:
+    if user and ptmx.exists() and not user.can_open(ptmx, _READ_AND_WRITE):
+        yield problem(
+            f"QEMU's user cannot open {ptmx}: no server starts, for each has a serial console",
+            "mount -o remount,ptmxmode=0666 /dev/pts",
+        )
 
 
 def bases(host: Host) -> Iterator[Finding]:
