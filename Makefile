@@ -14,7 +14,7 @@ AS_ROOT := sudo env HOME="$(HOME)" PYTHONDONTWRITEBYTECODE=1 \
 endif
 
 .NOTPARALLEL: # the machine is prepared before anything else
-.PHONY: help demo demo-clean test test-lvm test-ceph test-services test-nova test-fresh test-chaos test-full bench-cache bench-scheduler check guests docs install uninstall wheel setup venv lock clean
+.PHONY: help demo demo-clean test test-lvm test-ceph test-services test-nova test-fresh test-chaos test-full bench-cache bench-scheduler bench-moves check guests docs install uninstall wheel setup venv lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,7 +55,7 @@ test-chaos: setup ## kills at random for SECONDS=600 or KILLS=2000; SEED=… cho
 	$(AS_ROOT) $(PYTHON) -m tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(KILLS),--kills $(KILLS)) \
 	    $(if $(SEED),--seed $(SEED))
 
-test-full: setup guests ## everything, in parts of at most an hour; PART=… runs one: unit real-1 real-2 cloud ceph services nova lvm chaos fresh
+test-full: setup guests ## everything, in parts of at most an hour; PART=… runs one: unit real-1 real-2 moves cloud ceph services nova lvm chaos fresh
 	@tools/setup ceph-packages openstack-packages nested-packages
 	$(AS_ROOT) $(PYTHON) -m tests.full $(PART)
 
@@ -67,6 +67,10 @@ bench-scheduler: setup ## what a decision of the scheduler costs, into docs/resu
 	@tools/setup openstack-packages
 	$(AS_ROOT) $(PYTHON) -m tests.bench.scheduler docs/results/scheduler.svg | tee docs/results/scheduler.new
 	mv docs/results/scheduler.new docs/results/scheduler.md
+
+bench-moves: setup ## what it takes to move a server, into docs/results/moves.md
+	$(AS_ROOT) $(PYTHON) -m tests.bench.moves | tee docs/results/moves.new
+	mv docs/results/moves.new docs/results/moves.md
 
 check: venv ## linters, types, architecture, unit and contract tests: quick
 	$(PYTHON) -m ruff check .

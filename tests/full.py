@@ -29,12 +29,21 @@ def _real(*names: str) -> tuple[str, ...]:
 # Those that kill at each step and those of several hosts, and those that boot a cloud image, take
 # most of the time of tests/real.
 _HOSTS = _real("hosts", "hosts_killed", "hosts_many", "kill", "remote_hosts", "remote_table")
+_MOVES = _real(
+    *("drain", "evacuate", "live_migrate", "migrate", "migrate_backends", "migrate_bytes"),
+    *("migrate_daemons", "operations_table"),
+)
 _CLOUD = _real("all_disks", "clone", "cloud_init", "reaching", "transcripts", "waiting")
 
 PARTS: Mapping[str, tuple[str, ...]] = {
     "unit": (*_PYTEST, "tests/unit", "tests/contract"),
     "real-1": (*_PYTEST, *_HOSTS),
-    "real-2": (*_PYTEST, "tests/real", *(f"--ignore={each}" for each in (*_HOSTS, *_CLOUD))),
+    "real-2": (
+        *_PYTEST,
+        "tests/real",
+        *(f"--ignore={each}" for each in (*_HOSTS, *_MOVES, *_CLOUD)),
+    ),
+    "moves": (*_PYTEST, *_MOVES),
     "cloud": (*_PYTEST, *_CLOUD),
     "ceph": (*_PYTEST, "tests/ceph"),
     "services": (*_PYTEST, "tests/services"),

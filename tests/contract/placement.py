@@ -443,11 +443,25 @@ class PlacementContract:
                 if end == "confirm":
                     moves.confirm(placed, migration)
                 else:
-                    moves.revert(placed, server, migration)
+                    moves.revert(placed, server, migration, here)
             assert (placed.of(server).held, placed.of(migration).held) == (left, {})
         with pytest.raises(NoRoom):
             moves.begin(placed, server, migration, {uuid_of("b"): {"VCPU": 9}})
         assert placed.of(server).held == here
+
+    def test_a_move_within_a_shared_pool_takes_it_once(self, placement, trees):
+        members = frozenset({uuid_of("a"), uuid_of("b")})
+        shared = pool("ceph", shared_by=members, capacity=10 * GiB)
+        trees.publish([host(name, pools=(shared,)) for name in "ab"])
+        disk = {pool_provider(uuid_of("a"), "ceph", members): {"DISK_GB": 8}}
+        here, there = ({uuid_of(name): {"VCPU": 1}, **disk} for name in "ab")
+        placed, server, migration = placement.allocations, str(uuid4()), str(uuid4())
+        placed.claim(server, here)
+        moves.begin(placed, server, migration, there)
+        left = {uuid_of("a"): {"VCPU": 1}}
+        assert (placed.of(server).held, placed.of(migration).held) == (there, left)
+        moves.revert(placed, server, migration, here)
+        assert (placed.of(server).held, placed.of(migration).held) == (here, {})
 
     def test_what_differs_from_the_records_is_found_and_healed(self, placement, trees):
         trees.publish([host("a")])

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from millpond.errors import Unsupported, VolumeExists, VolumeNotFound
-from millpond.libvirt.pool import Pool, bytes_of, download
+from millpond.libvirt.pool import Pool, bytes_of, download, send_file
 from millpond.model.formats import DiskFormat
 from millpond.model.sizes import MiB
 from millpond.model.volume import Backing, VolumeSpec
@@ -176,9 +176,9 @@ class PoolContract:
         pool.create(spec("a", capacity=self.unit))
         if not pool.capabilities.uploads:
             with pytest.raises(Unsupported):
-                pool.send("a", source)
+                send_file(pool, "a", source)
             return
-        pool.send("a", source, told.append)
+        send_file(pool, "a", source, told.append)
         download(pool, "a", target)
         assert target.read_bytes() == source.read_bytes() == b"".join(bytes_of(pool, "a"))
         assert sum(told) == self.unit

@@ -15,11 +15,13 @@ from millpond.model.sizes import GiB
 from millpond.records.records import FileRecords
 from millpond.scheduling.claims import PlacedClaims
 from millpond.scheduling.decision import State
+from millpond.scheduling.disabled import DisabledHosts
 from millpond.scheduling.embedded import EmbeddedPlacement
 from millpond.scheduling.placement import Placement
 from millpond.scheduling.providers import CapacitySettings, pool_provider
 from millpond.scheduling.reporter import Reporter, ReportFile
 from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.traits import DISABLED
 from millpond.scheduling.weigh import Multipliers
 from millpond.system.locks import Locks
 from tests.support.scheduling import ONE, POOL, plan, request, uuid_of
@@ -89,7 +91,10 @@ class World:
         locks = Locks(directory / "locks")
         self.records = FileRecords(directory, locks)
         self.placement = Placement(EmbeddedPlacement(directory / "placement"))
-        self.reporter = Reporter(self.hosts, self.placement, self.records, locks, self.file)
+        self.disabled = DisabledHosts(directory / "disabled.json", locks)
+        self.reporter = Reporter(
+            self.hosts, self.placement, self.records, locks, self.file, self.disabled
+        )
         self.scheduler = Scheduler(
             self.placement, self.reporter, Multipliers(), filters_image_types=True
         )
@@ -171,6 +176,21 @@ def test_a_host_that_does_not_answer_gets_no_servers_until_it_does(world):
     world.hosts["a"].answers = True
     world.reporter.report()
     assert world.create().host == "a"
+
+
+def test_a_host_that_is_disabled_gets_no_servers_until_it_is_enabled(world):
+    world.reporter.report()
+    assert world.disabled.add("a", "drained")
+    assert not world.disabled.add("a", "again")
+    world.reporter.report()
+    assert world.create().host == "b"
+    world.reporter.report()
+    assert DISABLED in world.placement.providers.traits(uuid_of("a"))
+    assert world.disabled.read()["a"].why == "drained"
+    assert world.disabled.remove("a")
+    assert not world.disabled.remove("a")
+    world.reporter.report()
+    assert DISABLED not in world.placement.providers.traits(uuid_of("a"))
 
 
 def test_a_pool_that_two_hosts_share_counts_once_and_claims_follow(tmp_path):

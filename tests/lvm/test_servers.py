@@ -1,5 +1,6 @@
 """Servers whose disks are logical volumes, beside others that are files."""
 
+import hashlib
 import subprocess
 
 import pytest
@@ -12,6 +13,7 @@ from tests.support.killer import kill_at
 from tests.support.millpond import converted
 from tests.support.snapshots import at, take
 from tests.support.two_faced import two_faced
+from tests.support.waiting import wait_for
 
 SECONDS = 90
 """A guest within a guest takes its time."""
@@ -62,6 +64,27 @@ def test_a_disk_holds_nothing_of_the_one_that_was_there_before(mapped, volume_gr
         with open(volume_group.path(volume), "rb") as device:
             assert b"SECRET" not in device.read()
     assert volume_group.volumes()[f"{made['id']}_disk"] == 32 * MiB
+
+
+def test_each_revert_of_a_resize_gives_the_bytes_of_before(mapped, volume_group):
+    """The logical volume of before is kept as another one."""
+    made = create(mapped, "a", "raw", "--disk", "8M", "--no-start")
+
+    def content():
+        with open(volume_group.path(mapped.server("a").get_disk().volume), "rb") as device:
+            return hashlib.sha256(device.read()).digest()
+
+    for count in (1, 2):
+        before = content()
+        mapped.ok("server", "resize", "a", "--disk", "16M", "--revertable")
+        assert sorted(volume_group.volumes().values()) == [8 * MiB, 16 * MiB]
+        mapped.ok("server", "start", "a")
+        wait_for(lambda n=count: mapped.console(made["id"]).count("READY") == n, SECONDS)
+        mapped.ok("server", "stop", "a", "--force")
+        mapped.ok("server", "resize", "a", "--revert")
+        assert content() == before
+        assert list(volume_group.volumes().values()) == [8 * MiB]
+    assert made["id"] not in mapped.run("doctor").stdout  # nothing of it is left anywhere
 
 
 @pytest.mark.parametrize(

@@ -651,11 +651,41 @@ ROWS = {
         check=no_valid_host,
         only_root="a session has one libvirtd",
     ),
+    62: Row(
+        "a verb for which the server is in the wrong state",
+        (
+            Use("server resize web --confirm", 4, "has no resize to confirm or revert"),
+            Use("server resize db --revert", 4, "has no resize to confirm or revert"),
+            Use("server resize db --confirm --revert", 2, "stand alone"),
+            Use("server resize db --revertable", 2, "no size was said"),
+            Use("server resize web --vcpus 2", 5, "stop it first: millpond server stop web"),
+            Use("server resize web --vcpus 2 --disk 1K", 5, "is not possible here"),
+            Use("server resize web --disk 2M --revertable", 5, "stop it first"),
+            Use("server unrescue web", 4, "is not in rescue"),
+            Use("server rescue db --image nosuch", 3, "there is no image 'nosuch'"),
+            Use("server rebuild db --image nosuch", 3, "there is no image 'nosuch'"),
+            Use("server pause db", 4, "is stopped; this needs it to be running"),
+            Use("server unpause db", 4, "is stopped; this needs it to be paused"),
+            Use("server reboot db --soft", 4, "is stopped; this needs it to be running"),
+            Use("server reboot web --soft --hard", 2, "exclude each other"),
+        ),
+    ),
+    63: Row(
+        "sizes that contradict each other",
+        (
+            Use("server resize db --flavor nosuch", 2, "there is no flavour 'nosuch'"),
+            Use("server resize db --vcpus 2 --disk 1K", 5, "a disk only grows"),
+            Use("server resize db --vcpus 1000", 2, "are too many"),
+            Use("server set db --max-memory 1M", 2, "less than the 16 MiB that it has"),
+            Use("server set db --max-vcpus 1000", 2, "are too many"),
+            Use(f"{NEW} --vcpus 4 --max-vcpus 2", 2, "2 are less than the 4 that it has"),
+        ),
+    ),
 }
 
 
 def test_every_row_is_there():
-    assert list(ROWS) == list(range(1, 62))
+    assert list(ROWS) == list(range(1, 64))
 
 
 @pytest.mark.parametrize("number", ROWS, ids=lambda number: f"{number}: {ROWS[number].what}")

@@ -1,12 +1,19 @@
 """VNC, CPU, video, TPM, secure boot and descriptions by option, and the domain in an editor."""
 
+import contextlib
 import os
 import shutil
+import signal
 import stat
+import subprocess
 from pathlib import Path
 
+import libvirt
 import pytest
 from lxml import etree
+
+from tests.support.millpond import COMMAND
+from tests.support.waiting import wait_for
 
 OVMF = Path("/usr/share/OVMF")
 
@@ -147,6 +154,52 @@ def test_secure_boot_of_a_server_that_is_there(millpond, micro, connection, libv
         assert running(connection).findtext("description") == "by virsh"
         assert boot.findtext("nvram") == variables
         millpond.ok("server", "stop", "web", "--force")
+
+
+HOOK = """#!/bin/sh
+[ "$2" = started ] || exit 0
+touch /etc/libvirt/paused
+sleep 5
+"""
+"""libvirt waits for it before it answers that a domain is started."""
+
+
+@pytest.fixture
+def slow_start(libvirtd):
+    """Starts are slow enough to be interrupted in the middle of them."""
+    hook, paused = (libvirtd.directory / "etc" / each for each in ("hooks/qemu", "paused"))
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(HOOK)
+    hook.chmod(0o755)
+    libvirtd.restart()  # which looks for hooks only as it begins
+    yield paused
+    hook.unlink()
+    paused.unlink(missing_ok=True)
+    libvirtd.restart()
+
+
+@pytest.mark.skipif(not OVMF.exists(), reason="no OVMF: apt install ovmf")
+def test_killed_while_its_firmware_is_reset_a_server_is_off(millpond, micro, slow_start):
+    """It is started for that, and its guest does nothing."""
+    words = (*micro, "--memory", "64M", "--firmware", "uefi", "--no-start")
+    millpond.ok("server", "create", "web", *words)
+    before = millpond.server("web")
+    asked = [COMMAND, "--config-file", millpond.config, "server", "set", "web", "--secure-boot"]
+    with subprocess.Popen(asked, stdin=subprocess.DEVNULL) as process:
+        wait_for(slow_start.exists, 60)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+
+    def is_off():
+        with contextlib.closing(libvirt.open(millpond.uri)) as connection:
+            return not connection.lookupByName("web").isActive()
+
+    wait_for(is_off, 30)
+    assert millpond.console(before.id) == ""
+    assert millpond.server("web") == before
+    millpond.ok("server", "set", "web", "--secure-boot")
+    millpond.ok("server", "start", "web")
+    assert facts(millpond)["Secure boot"] == "yes"
 
 
 @pytest.mark.skipif(not OVMF.exists(), reason="no OVMF: apt install ovmf")

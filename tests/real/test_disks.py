@@ -227,7 +227,7 @@ def test_a_guest_that_holds_on_keeps_its_disk(millpond, guest):
     millpond.ok("server", "stop", "web", "--force")
     millpond.ok("server", "disk", "remove", "web", "disk.data0")
     shown = millpond.json("server", "show", "web")
-    assert (shown["state"], len(shown["disks"])) == ("stopped", 1)
+    assert (shown["state"], len(shown["disks"])) == ("stopped", 2)
 
 
 def test_only_data_disks_can_be_removed(millpond, guest):

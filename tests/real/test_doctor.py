@@ -109,7 +109,7 @@ def test_in_a_pipe_each_finding_is_a_line_of_plain_words_with_what_to_do_below(
     (at,) = [number for number, line in enumerate(lines) if line.startswith("problem")]
     assert re.match(r"problem +pools +storage pool 'nova-disks-pool' is defined", lines[at])
     assert re.match(r" +do: 'virsh pool-start nova-disks-pool'", lines[at + 1])
-    assert lines[-1] == "1 problem, 5 not looked at"
+    assert lines[-1] == "1 problem, 6 not looked at"
 
 
 def test_on_a_terminal_each_finding_has_its_mark(millpond, server, connection):

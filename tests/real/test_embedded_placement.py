@@ -113,7 +113,13 @@ def test_nothing_of_its_talk_reaches_standard_error(directory):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("filters", [True, False], ids=["filtered", "unfiltered"])
+@pytest.mark.parametrize(
+    "filters",
+    [
+        pytest.param(True, id="filtered"),
+        pytest.param(False, id="unfiltered", marks=pytest.mark.full),
+    ],
+)
 def test_two_hundred_servers_of_six_formats_land_where_their_image_is_taken(placement, filters):
     """Beside hosts of others: one that takes only vmdk, and one that reports nothing."""
     taken = {

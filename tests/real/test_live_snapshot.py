@@ -283,14 +283,13 @@ def test_an_interrupted_snapshot_is_undone(millpond, overlaid, connection, step)
 
 
 def test_a_disk_that_is_defined_otherwise_is_not_frozen(millpond, overlaid, connection):
-    """As after a live migration of local disks: what the guest writes would be forgotten when it
-    is started from its definition."""
+    """What the guest writes would be forgotten when it is started from its definition."""
     xml = etree.fromstring(connection.lookupByName("web").XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
     disk = xml.find("devices/disk")
     disk.set("type", "file")
     disk.find("source").attrib.clear()
     (volume,) = volumes(millpond)
-    disk.find("source").set("file", str(millpond.disks / volume))
+    disk.find("source").set("file", str(millpond.disks.parent / volume))
     connection.defineXML(etree.tostring(xml, encoding="unicode"))
     code, message = millpond.fails("server", "snapshot", "web", "snap")
     assert code == 5

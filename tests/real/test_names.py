@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from tests.support.millpond import COMMAND
+from tests.support.terminal import open_terminal
 from tests.support.waiting import wait_for
 
 SMALL = ("--memory", "16M", "--network", "none", "--no-start")
@@ -117,6 +118,31 @@ def test_it_asks_where_data_goes_and_not_otherwise(guest):
     assert "has data disks of 2 MiB" in on_terminal(guest, "n", "server", "delete", "data")[0]
     assert "[y/N]" not in on_terminal(guest, "", "server", "delete", "data", "--yes")[0]
     assert names(guest) == set()
+
+
+def test_what_was_asked_about_is_removed_whoever_has_its_place_by_then(guest):
+    create(guest, "web")
+    asked = guest.ok("server", "disk", "add", "web", "--size", "2M").split()[1].strip("()\n")
+    words = [COMMAND, "--config-file", guest.config, "server", "disk", "remove", "web", asked]
+    with open_terminal(words) as terminal:
+        terminal.wait_for("Remove disk.data0 of web, 2 MiB")
+        guest.ok("server", "disk", "detach", "web", "disk.data0")
+        assert (
+            guest.ok("server", "disk", "add", "web", "--size", "3M") == f"disk.data1 ({asked})\n"
+        )
+        terminal.type("y\n")
+        assert terminal.finish() == 0
+    left = {each.role: each.target for each in guest.server("web").disks}
+    assert ("disk.data0" in left, left["disk.data1"]) == (False, asked)
+
+
+def test_on_a_terminal_the_list_fits_by_short_ids(guest):
+    create(guest, "web")
+    id = guest.server("web").id
+    with open_terminal([COMMAND, "--config-file", guest.config, "server", "list"]) as terminal:
+        assert terminal.finish() == 0
+    assert (id[:8] in terminal.shown, id in terminal.shown) == (True, False)
+    assert id in guest.ok("server", "list")
 
 
 def on_terminal(millpond, answer, *words):

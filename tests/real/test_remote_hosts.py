@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from millpond.errors import ConnectionLost, HostUnreachable, NoSpace
+from millpond.libvirt.pool import send_file
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.server import Flavor
 from millpond.model.sizes import MiB
@@ -265,7 +266,7 @@ def test_a_guest_that_writes_a_header_gets_no_file_of_the_host(remote, raw, micr
     disk = remote.directory / "disk"
     disk.write_bytes(two_faced(micro_guest, f"{remote.place}/secret"))
     pool = remote.host().pools.for_disk(Backend.RAW)
-    pool.send(made.disks[0].volume, disk)
+    send_file(pool, made.disks[0].volume, disk)
     pool.refresh()
     assert pool.get(made.disks[0].volume).reported_format == "qcow2"
     remote.ok("server", "snapshot", "web", "snap")

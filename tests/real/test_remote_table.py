@@ -6,10 +6,12 @@ import pycdlib
 import pytest
 
 from millpond.errors import NeedsHostFiles
+from millpond.libvirt.pool import send_file
 from millpond.model.formats import Backend
 from millpond.model.sizes import MiB
 from tests.real.test_remote_hosts import add, create
 from tests.support.two_faced import two_faced
+from tests.support.waiting import wait_for
 
 PAGE = Path(__file__).parents[2] / "docs/remote-hosts.md"
 ID = "11111111-2222-3333-4444-555555555555"
@@ -87,7 +89,7 @@ def snapshot_off(remote):
 def grow_a_disk_that_is_mistaken(remote):
     remote.ok("server", "stop", "raw", "--force")
     pool = remote.host().pools.for_disk(Backend.RAW)
-    pool.send(remote.server("raw").disks[0].volume, remote.directory / "two-faced")
+    send_file(pool, remote.server("raw").disks[0].volume, remote.directory / "two-faced")
     pool.refresh()
     return refused("server", "disk", "grow", "raw", "disk", "--size", "8M")(remote)
 
@@ -121,6 +123,39 @@ def resize(remote):
     remote.ok("server", "stop", "web", "--force")
     remote.ok("server", "resize", "web", "--vcpus", "2", "--memory", "48M")
     remote.ok("server", "start", "web")
+    return WORKS
+
+
+def reboot_softly(remote):
+    """When the guest can hear it."""
+    remote.ok("server", "stop", "web", "--force")
+    web = remote.server("web").id
+    booted = remote.console(web).count("READY")
+    remote.ok("server", "start", "web")
+    wait_for(lambda: remote.console(web).count("READY") > booted, 30)
+    remote.ok("server", "reboot", "web", "--soft")
+    return WORKS
+
+
+def resize_and_revert(remote):
+    remote.ok("server", "stop", "raw", "--force")
+    remote.ok("server", "resize", "raw", "--disk", "2M", "--revertable")
+    remote.ok("server", "resize", "raw", "--revert")
+    remote.ok("server", "start", "raw")
+    return WORKS
+
+
+def refuse_revertable(remote):
+    """It stays off for what follows."""
+    remote.ok("server", "stop", "web", "--force")
+    return refused("server", "resize", "web", "--vcpus", "1", "--revertable")(remote)
+
+
+def pause(remote):
+    remote.ok("server", "start", "web")
+    remote.ok("server", "pause", "web")
+    assert remote.json("server", "show", "web")["state"] == "paused"
+    remote.ok("server", "unpause", "web")
     return WORKS
 
 
@@ -176,6 +211,7 @@ WALK = {
     "server stop": done("server", "stop", "web", "--force"),
     "server start": done("server", "start", "web"),
     "server reboot": done("server", "reboot", "web", "--hard"),
+    "server reboot --soft": reboot_softly,
     "server console": open_console,
     "server console --log": done("server", "console", "web", "--log"),
     "server disk add": done("server", "disk", "add", "web", "--size", "4M"),
@@ -196,6 +232,13 @@ WALK = {
     "server clone": clone,
     "server export": export,
     "server import": import_,
+    "server pause": pause,
+    "server unpause": pause,
+    "server rebuild": done("server", "rebuild", "web", "--force"),
+    "server rescue": done("server", "rescue", "web", "--force"),
+    "server unrescue": done("server", "unrescue", "web", "--force"),
+    "server resize --revertable of a raw disk": resize_and_revert,
+    "server resize --revertable of another disk": refuse_revertable,
     "server rename": rename,
     "server nic remove": done("server", "nic", "remove", "web", MAC),
     "server disk detach": done("server", "disk", "detach", "web", "disk.data0"),

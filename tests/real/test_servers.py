@@ -14,6 +14,7 @@ from lxml import etree
 
 from millpond.model.operation import Operation
 from millpond.servers.recover import rebuild_records
+from tests.real.test_harness import domain_element, xml
 from tests.support.millpond import COMMAND, converted
 from tests.support.timing import floor, timed
 
@@ -374,10 +375,10 @@ def test_an_operation_of_a_later_version_is_said_and_can_be_deleted(millpond, qc
     made = create(millpond, "web", qcow2, "--no-start")
     records = millpond.host().records
     server = records.find(made["id"])
-    records.put(replace(server, operation=Operation(verb="rebuild", step="x", started="now")))
+    records.put(replace(server, operation=Operation(verb="teleport", step="x", started="now")))
     done = millpond.run("doctor", "--mend")
     assert done.returncode == 1
-    assert "knows no operation 'rebuild'" in done.stdout
+    assert "knows no operation 'teleport'" in done.stdout
     assert "Traceback" not in done.stderr
     millpond.ok("server", "delete", "web")
 
@@ -465,3 +466,12 @@ def test_a_record_from_before_gets_the_machine_type_that_its_guest_knows(
 
     assert machine_type(connection, "web") == older
     assert millpond.json("server", "show", "web")["hardware"]["machine"] == older
+
+
+def test_a_domain_without_a_definition_hinders_nobody(millpond, raw, connection, workdir):
+    """Somebody else's, or a guest that just arrives from another host."""
+    create(millpond, "web", raw, "--no-start")
+    connection.createXML(xml(domain_element("transient", workdir / "transient.log")))
+    assert [each.record.owner for each in millpond.host().domain_records.all()]
+    assert "no problem" in millpond.ok("doctor")
+    create(millpond, "db", raw, "--no-start")

@@ -1,7 +1,5 @@
 """Pools that several hosts share count once, and only if they were proven to be one (B32)."""
 
-import shutil
-
 import pytest
 
 from millpond.libvirt.memory_pool import MemoryPool
@@ -16,18 +14,8 @@ POOL = "nova-disks-pool"
 
 
 @pytest.fixture
-def shared(multi_host):
-    """alder and birch have one directory of disks; cedar has another one at the same path."""
-    place = multi_host.directory / "shared"
-    place.mkdir(mode=0o755)
-    cedar = multi_host.hosts["cedar"]
-    cedar.run("mount", "-t", "tmpfs", "-o", "size=1g,mode=0755", "cedar", str(place))
-    multi_host.configure(dict.fromkeys(NAMES, f"disks_pool_path = {place}/disks"))
-    yield multi_host
-    for host in multi_host.hosts.values():
-        host.clear()
-    cedar.run("umount", "--lazy", str(place))
-    shutil.rmtree(place)
+def shared(sharing_hosts):
+    return sharing_hosts
 
 
 def pools(multi_host):

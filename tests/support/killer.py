@@ -1,15 +1,22 @@
 """A program that does one operation and dies by SIGKILL at a named step of it.
 
 killer CONFIG VERB STEP MOMENT create NAME IMAGE [SWAP BYTES]
-killer CONFIG VERB STEP MOMENT delete|start|reboot NAME
+killer CONFIG VERB STEP MOMENT delete|start|reboot|pause|unpause|unrescue NAME
 killer CONFIG VERB STEP MOMENT grow|add|remove NAME BYTES|DISK
 killer CONFIG VERB STEP MOMENT grow NAME BYTES without-files
 killer CONFIG VERB STEP MOMENT nic add|nic remove NAME NETWORK|MAC
 killer CONFIG VERB STEP MOMENT rename NAME NEW
 killer CONFIG VERB STEP MOMENT snapshot|snapshot all NAME IMAGE
 killer CONFIG VERB STEP MOMENT snapshot half NAME IMAGE
+killer CONFIG VERB STEP MOMENT rebuild NAME IMAGE
+killer CONFIG VERB STEP MOMENT rebuild|rescue NAME IMAGE
+killer CONFIG VERB STEP MOMENT resize vcpus NAME NUMBER
+killer CONFIG VERB STEP MOMENT resize save|resize confirm|resize revert NAME
 killer CONFIG VERB STEP MOMENT clone NAME NEW
 killer CONFIG VERB STEP MOMENT import ARCHIVE NEW
+killer CONFIG VERB STEP MOMENT migrate NAME HOST [stop]
+killer CONFIG VERB STEP MOMENT live NAME HOST
+killer CONFIG VERB STEP MOMENT evacuate NAME HOST
 killer CONFIG VERB STEP MOMENT prune
 """
 
@@ -23,6 +30,7 @@ from pathlib import Path
 
 from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake
+from millpond.libvirt.migration import LiveOptions
 from millpond.model.network_option import parse_network
 from millpond.model.server import Flavor
 from millpond.model.sizes import MiB
@@ -32,16 +40,24 @@ from millpond.servers import (
     copies,
     data_disks,
     delete,
+    evacuate,
+    migrate,
     nics,
+    pause,
     porting,
     power,
+    rebuild,
     rename,
+    rescue,
     resize,
+    revert,
     snapshot,
 )
 from millpond.servers.archive import ArchiveReader
 from millpond.servers.create import ServerRequest
 from millpond.servers.grow import grow as grow_disk
+from millpond.servers.rescue import Switching
+from millpond.servers.resize import Sizes
 from tests.support import forked
 from tests.support.millpond import Millpond, without_files
 
@@ -71,6 +87,16 @@ def grow(deployment: Deployment, name: str, size: str, *how: str) -> None:
     host, server = deployment.find(name)
     host = without_files(host) if "without-files" in how else host
     grow_disk(host, server, "disk", int(size))
+
+
+def rebuild_from(deployment: Deployment, name: str, image: str) -> None:
+    host, server = deployment.find(name)
+    rebuild.rebuild(host, server, deployment.images.get(image), patience=0)
+
+
+def rescue_by(deployment: Deployment, name: str, image: str) -> None:
+    host, server = deployment.find(name)
+    rescue.rescue(host, server, deployment.images.get(image), Switching())
 
 
 def take_snapshot(
@@ -106,6 +132,23 @@ def import_(deployment: Deployment, archive: str, new: str) -> None:
         porting.import_server(deployment, reader, reader.read_manifest(), request)
 
 
+def migrate_server(deployment: Deployment, name: str, host: str, *stop: str) -> None:
+    request = migrate.MigrateRequest(host=host, stop=bool(stop), patience=30)
+    migrate.migrate(deployment, deployment.server(name), request)
+
+
+def migrate_live(deployment: Deployment, name: str, host: str) -> None:
+    request = migrate.MigrateRequest(host=host, live=LiveOptions())
+    migrate.migrate(deployment, deployment.server(name), request)
+
+
+def evacuate_server(deployment: Deployment, name: str, host: str) -> None:
+    server = deployment.server(name)
+    request = evacuate.EvacuateRequest(source=server.host, host=host, fenced=True)
+    for each in evacuate.evacuate(deployment, [server], request):
+        assert not isinstance(each, evacuate.NotEvacuated), each.error
+
+
 def prune(deployment: Deployment) -> None:
     host = deployment.host()
     host.cache_manager.prune(host.cache_rules.at_once())
@@ -127,10 +170,21 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "start": of_server(power.start),
     "stop": of_server(lambda host, server: power.stop(host, server, patience=0)),
     "reboot": of_server(lambda host, server: power.reboot(host, server, patience=0)),
+    "pause": of_server(pause.pause),
+    "unpause": of_server(pause.unpause),
     "grow": grow,
     "resize": of_server(
-        lambda host, server: resize.resize(host, server, vcpus=2, memory=64 * MiB)
+        lambda host, server: resize.resize(host, server, Sizes(vcpus=2, memory=64 * MiB))
     ),
+    "resize vcpus": of_server(
+        lambda host, server, vcpus: resize.resize(host, server, Sizes(vcpus=int(vcpus)))
+    ),
+    "rebuild": rebuild_from,
+    "rescue": rescue_by,
+    "unrescue": of_server(lambda host, server: rescue.unrescue(host, server, Switching())),
+    "resize save": of_server(revert.save),
+    "resize confirm": of_server(revert.confirm),
+    "resize revert": of_server(revert.revert),
     "add": of_server(lambda host, server, size: data_disks.add(host, server, int(size))),
     "remove": of_server(data_disks.remove),
     "nic add": of_server(lambda host, server, nic: nics.add(host, server, parse_network(nic))),
@@ -142,6 +196,9 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "clone": clone,
     "import": import_,
     "prune": prune,
+    "migrate": migrate_server,
+    "live": migrate_live,
+    "evacuate": evacuate_server,
 }
 
 

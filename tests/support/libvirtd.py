@@ -106,14 +106,18 @@ class PrivateLibvirtd(Running):
         self.start()
 
     def reboot(self) -> None:
-        """As after a loss of power: every process is gone, and /run is empty, where libvirt's
-        drivers note that they have started what starts with the host."""
+        """After a loss of power."""
+        self.lose_power()
+        self.start()
+
+    def lose_power(self) -> None:
+        """Every process is gone, and /run is empty, where libvirt's drivers note that they have
+        started what starts with the host."""
         self._host.clear()
         self._past += self._daemons.values()
         self._daemons = {}
         for each in (self.directory / "run").iterdir():
             shutil.rmtree(each) if each.is_dir() else each.unlink()
-        self.start()
 
     def command(self, *words: str) -> list[str]:
         """The command that runs `words` on this host; it becomes them."""
@@ -164,6 +168,7 @@ class PrivateLibvirtd(Running):
                 )
             )
         )
+        (self.directory / "etc/pki").mkdir(exist_ok=True, mode=0o755)
         (self.directory / "etc/qemu.conf").write_text(
             "\n".join(
                 (
@@ -171,6 +176,8 @@ class PrivateLibvirtd(Running):
                     "namespaces = [ ]",
                     # No AppArmor, whose profiles would be the machine's. DAC is always on.
                     'security_driver = "none"',
+                    # Empty, but for a test that puts certificates there.
+                    'migrate_tls_x509_cert_dir = "/etc/libvirt/pki"',
                     "",
                 )
             )

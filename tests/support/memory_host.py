@@ -4,17 +4,26 @@ Volumes hold bytes, a guest writes single ones to the disks that it has: so a te
 any was lost.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import libvirt
+
 from millpond.disks.disks import Disks
 from millpond.disks.libvirt_storage import LibvirtStorage
 from millpond.disks.selection import ImagesType, Selection
-from millpond.errors import DetachTimeout, LibvirtFailed, NoSpace
+from millpond.errors import (
+    DetachTimeout,
+    HostUnreachable,
+    LibvirtFailed,
+    NoConsole,
+    NoRoom,
+    NoSpace,
+)
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import MarkedDomain
 from millpond.libvirt.memory_pool import MemoryPool
@@ -31,6 +40,7 @@ from millpond.model.template import Prepared, Template
 from millpond.model.volume import Volume, VolumeSpec
 from millpond.records.records import FileRecords
 from millpond.system.locks import Locks
+from millpond.system.streams import Piece, plain
 from millpond.xml.domain import (
     BackingStoreXml,
     DiskXml,
@@ -114,6 +124,15 @@ class Pool(MemoryPool):
     def __init__(self, name: str, type_: PoolType, moments: Moments, contents: dict[str, bytes]):
         super().__init__(name, type_=type_, contents=contents)
         self._moments = moments
+        self.is_written = False
+        """Guests write to its volumes all the time: whoever looks finds another time of change."""
+
+    def find(self, name: str) -> Volume | None:
+        found = super().find(name)
+        return replace(found, changed=self._now()) if found and self.is_written else found
+
+    def touch(self, name: str) -> None:
+        self._volumes[name] = replace(self._volumes[name], changed=self._now())
 
     def create(self, spec: VolumeSpec) -> Volume:
         with self._moments.around("call"):
@@ -128,6 +147,14 @@ class Pool(MemoryPool):
         self._contents[made.path] = whole
         self._moments("call")
         return made
+
+    def send(self, name: str, pieces: Iterable[Piece], length: int) -> None:
+        whole = b"".join(plain(pieces))
+        self._moments("call")
+        super().send(name, [whole[: len(whole) // 2], length - len(whole) // 2], length)
+        self._moments("call")
+        super().send(name, [whole], length)
+        self._moments("call")
 
     def resize(self, name: str, capacity: int) -> None:
         with self._moments.around("call"):
@@ -165,15 +192,84 @@ class Records(FileRecords):
 class Claims:
     def __init__(self, moments: Moments) -> None:
         self.held: dict[str, int] = {}
+        self.free_vcpus = 1024
+        """For one server."""
         self._moments = moments
 
     def hold(self, server: Server) -> None:
         with self._moments.around("call"):
+            if server.flavor.vcpus > self.free_vcpus:
+                raise NoRoom(f"{self.free_vcpus} vCPUs are free")
             self.held[server.id] = sum(disk.size for disk in server.disks)
 
     def release(self, server: Server) -> None:
         with self._moments.around("call"):
             self.held.pop(server.id, None)
+
+    def begin_move(self, moved: Server, migration: str) -> None:
+        with self._moments.around("call"):
+            size = sum(disk.size for disk in moved.disks)
+            self.held |= {moved.id: size, migration: size}
+
+    def confirm_move(self, migration: str) -> None:
+        with self._moments.around("call"):
+            self.held.pop(migration, None)
+
+    def revert_move(self, _server: Server, migration: str) -> None:
+        self.confirm_move(migration)
+
+
+class Definitions:
+    """libvirt itself, as far as somebody reads and writes whole definitions, or asks how far a
+    domain is that moves."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+
+    @contextmanager
+    def calling(self, _doing: str, *, slow: bool = False) -> Iterator["Definitions"]:
+        if self._world.is_silent:
+            raise HostUnreachable(self._world.name, "it is silent")
+        yield self
+
+    def lookupByUUIDString(self, id: str) -> Any:  # noqa: N802
+        domains = self._world.domains
+        if domains.state(id) is None:
+            raise _no_such_domain()
+        xml = domains.defined.get(id) or domains.live[id]
+        return SimpleNamespace(
+            XMLDesc=lambda _flags: xml.to_xml(),
+            isActive=lambda: id in domains.live,
+            state=lambda _flags: domains.places.get(id, _USUAL_PLACES[domains.state(id)]),
+            jobInfo=lambda: [domains.job],
+            abortJob=lambda: None,
+        )
+
+    def defineXMLFlags(self, text: str, _flags: int) -> None:  # noqa: N802
+        self._world.domains.define(DomainXml.from_xml(text))
+
+
+_USUAL_PLACES = {
+    "running": (libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_RUNNING_BOOTED),
+    "paused": (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_USER),
+    "stopped": (libvirt.VIR_DOMAIN_SHUTOFF, libvirt.VIR_DOMAIN_SHUTOFF_DESTROYED),
+}
+
+
+def _no_such_domain() -> libvirt.libvirtError:
+    error = libvirt.libvirtError("no domain with matching uuid")
+    error.err = (
+        libvirt.VIR_ERR_NO_DOMAIN,
+        libvirt.VIR_FROM_QEMU,
+        "no domain",
+        2,
+        "",
+        "",
+        "",
+        0,
+        0,
+    )
+    return error
 
 
 class Domains:
@@ -183,6 +279,9 @@ class Domains:
         self.defined: dict[str, DomainXml] = {}
         self.live: dict[str, DomainXml] = {}
         self.paused: set[str] = set()
+        self.places: dict[str, tuple[int, int]] = {}
+        """States with their reasons, where a migration has left others than the usual ones."""
+        self.job: int = libvirt.VIR_DOMAIN_JOB_NONE
         self.holds_on = False
         """The guests let no disk go."""
         self._world = world
@@ -222,6 +321,7 @@ class Domains:
         with self._world.moments.around("call"):
             self.live.pop(id, None)
             self.paused.discard(id)
+            self.places.pop(id, None)
 
     def both(self) -> tuple[dict[str, DomainXml], dict[str, DomainXml]]:
         return self.live, self.defined
@@ -231,17 +331,14 @@ class Domains:
         self.holds_on = False
         detach(self.live, id, target)
 
-    @contextmanager
-    def pause(self, id: str) -> Iterator[None]:
-        self.paused.add(id)
-        try:
-            yield
-        finally:
-            self.resume(id)
+    def suspend(self, id: str) -> None:
+        with self._world.moments.around("call"):
+            self.paused.add(id)
 
     def resume(self, id: str) -> None:
         self._world.moments("call")
         self.paused.discard(id)
+        self.places.pop(id, None)
 
     def is_stuck(self, _id: str) -> bool:
         return False
@@ -262,6 +359,8 @@ class Autostart:
 
     def put(self, id: str, on: bool) -> None:
         with self._world.moments.around("call"):
+            if self._world.domains.state(id) is None:
+                raise LibvirtFailed("setting autostart", libvirt.VIR_ERR_NO_DOMAIN, "no domain")
             self.on = self.on | {id} if on else self.on - {id}
 
 
@@ -429,18 +528,33 @@ class Pools:
 class World:
     """The host with all that is on it; it outlives the processes that work on it."""
 
-    def __init__(self, state: Path, type_: PoolType = PoolType.DIR) -> None:
-        self.moments = Moments()
-        self.contents: dict[str, bytes] = {}
+    def __init__(
+        self,
+        state: Path,
+        type_: PoolType = PoolType.DIR,
+        *,
+        name: str = "local",
+        other: "World | None" = None,
+        shares: bool = False,
+    ) -> None:
+        """``other``: another host of the same deployment, on which the same processes work;
+        ``shares``: with the same pools."""
+        self.name = name
+        self.is_silent = False
+        """Its libvirtd does not answer."""
+        self.moments = other.moments if other else Moments()
+        shared = other if shares else None
+        self.contents: dict[str, bytes] = shared.contents if shared else {}
         self.written: dict[str, bytes] = {}
         """By volume: what the guests have written, whichever layer took it."""
         base = Pool("base", PoolType.DIR, self.moments, self.contents)
-        self.pool = Pool("disks", type_, self.moments, self.contents)
+        disks = Pool("disks", type_, self.moments, self.contents)
+        self.pool = shared.pool if shared else disks
         self.pools = Pools(base, self.pool)
         self.domains = Domains(self)
         self.autostart = Autostart(self)
-        self.records = Records(state, self.moments)
-        self.claims = Claims(self.moments)
+        self.records = other.records if other else Records(state, self.moments)
+        self.claims = other.claims if other else Claims(self.moments)
         self.networks = Networks(self)
         self.backend = Backend.RAW if type_ is PoolType.DIR else Backend.LVM
         volume = base.create(
@@ -461,6 +575,7 @@ class World:
                 byte = bytes([len(self.written.get(volume, b"")) + 128])
                 self.written[volume] = self.written.get(volume, b"") + byte
                 self.contents[path] = self.contents.get(path, b"") + byte
+                self.pool_of(path).touch(volume)
                 if disk.job:
                     self.merge(disk)
 
@@ -489,11 +604,12 @@ class World:
 
     def _host(self) -> Host:
         fields: dict[str, Any] = {
-            "name": "local",
+            "name": self.name,
             "shared": SimpleNamespace(
                 records=self.records, locks=SimpleNamespace(hold=nullcontext)
             ),
             "domains": self.domains,
+            "libvirtd": Definitions(self),
             "domain_disks": DomainDisks(self),
             "autostart": self.autostart,
             "networks": self.networks,
@@ -507,7 +623,7 @@ class World:
             "pools": self.pools,
             "choose_virt_type": lambda: VirtType.QEMU,
             "full_machine_name": lambda _virt_type, name: name,
-            "consoles": SimpleNamespace(make=noop, remove=noop),
+            "consoles": SimpleNamespace(make=noop, remove=noop, read=_no_console),
             "starts": SimpleNamespace(hold=nullcontext),
             "watch": self._watch,
         }
@@ -537,6 +653,10 @@ class World:
             digest=None,
             created="",
         )
+
+
+def _no_console(_id: str, name: str) -> str:
+    raise NoConsole(name, "it is in memory")
 
 
 Act = Callable[[World, Server], object]

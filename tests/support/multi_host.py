@@ -99,3 +99,18 @@ def multi_host(
             host.clear()
             host.run("umount", "--lazy", str(place))
         shutil.rmtree(here)
+
+
+@pytest.fixture
+def sharing_hosts(multi_host: MultiHost) -> Iterator[MultiHost]:
+    """alder and birch have one directory of disks; cedar has another one at the same path."""
+    place = multi_host.directory / "shared"
+    place.mkdir(mode=0o755)
+    cedar = multi_host.hosts["cedar"]
+    cedar.run("mount", "-t", "tmpfs", "-o", "size=1g,mode=0755", "cedar", str(place))
+    multi_host.configure(dict.fromkeys(NAMES, f"disks_pool_path = {place}/disks"))
+    yield multi_host
+    for host in multi_host.hosts.values():
+        host.clear()
+    cedar.run("umount", "--lazy", str(place))
+    shutil.rmtree(place)

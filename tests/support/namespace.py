@@ -9,6 +9,7 @@ never comes out.
 import ipaddress
 import os
 import stat
+import struct
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,20 @@ _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "fuse", "net/tun
 
 # tty's group on Debian, which devpts wants as a number.
 _TTY_GROUP = 5
+
+_BOOT_TIME = 2  # of utmp.h
+
+
+def _booted() -> bytes:
+    """When the machine was booted, for utmp. Without it libvirt subtracts /proc/uptime from the
+    clock and rounds, and two daemons that differ by a second take each other's marks on the files
+    of guests for those of another boot. Two machines always differ: there libvirt leaves the files
+    of a guest that moves alone where it knows the file system to be shared, as it does not know
+    ours (docs/migration.md)."""
+    lines = Path("/proc/stat").read_text().splitlines()
+    seconds = next(int(each.split()[1]) for each in lines if each.startswith("btime "))
+    entry = (_BOOT_TIME, 0, b"~", b"~~", b"reboot", b"", 0, 0, 0, seconds, 0, b"", b"")
+    return struct.pack("hxxi32s4s32s256shhiii16s20s", *entry)
 
 
 class HostNamespaces:
@@ -106,6 +121,7 @@ class HostNamespaces:
         address = self._network[1].partition("/")[0] if self._network else "127.0.1.1"
         hosts = Path("/etc/hosts").read_text()
         (self._directory / "hosts").write_text(f"{hosts}\n{address} {self._name}\n")
+        (self._directory / "run/utmp").write_bytes(_booted())
 
     def _hold(self) -> subprocess.Popen[bytes]:
         # cat answers as soon as the namespaces are made, and ends when our end of the pipe does.

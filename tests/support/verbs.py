@@ -2,27 +2,40 @@
 
 from typing import Any, cast
 
+from millpond.model.move import MigrateDetails
 from millpond.model.operation import (
     DeleteDetails,
     Details,
     DiskDetails,
     GrowDetails,
     GrowMethod,
+    InsertDetails,
     NativeSnapshotDetails,
     NicDetails,
+    RebuildDetails,
     RenameDetails,
+    RescueDetails,
     ResizeDetails,
 )
 from millpond.model.sizes import MiB
 from millpond.servers.recover import VERBS
+
+_MOVE = MigrateDetails(migration="", source="alder", destination="birch", here=(), there=())
 
 DETAILS: dict[str, Details] = {
     "delete": DeleteDetails(),
     "grow": GrowDetails(role="disk", size=1, method=GrowMethod.RESIZE),
     "disk add": DiskDetails(role="disk.data0"),
     "disk remove": DiskDetails(role="disk.data0"),
+    "migrate": _MOVE,
+    "live migrate": _MOVE,
+    "evacuate": _MOVE,
     "nic add": NicDetails(mac="52:54:00:00:00:50"),
     "nic remove": NicDetails(mac="52:54:00:00:00:50"),
+    "rebuild": RebuildDetails(image="1", name="debian", format="raw", ran=True),
+    "rescue": RescueDetails(ran=True),
+    "unrescue": RescueDetails(ran=True),
+    "cdrom insert": InsertDetails(),
     "rename": RenameDetails(before="db"),
     "resize": ResizeDetails(vcpus=1, memory=MiB),
     "snapshot": NativeSnapshotDetails(),

@@ -11,6 +11,7 @@ from hypothesis import strategies as some
 from millpond.errors import ArchiveRefused, Unsupported
 from millpond.model.callbacks import noop
 from millpond.model.formats import DiskFormat
+from millpond.model.server import Leftover
 from millpond.records import codec
 from millpond.servers.archive import (
     ArchivedDisk,
@@ -146,6 +147,14 @@ def test_text_that_is_not_for_people_is_refused(keys, text):
     part[keys[-1]] = text
     with pytest.raises(ArchiveRefused, match="invalid"):
         read_server(reader, Manifest(server=found, disks=()))
+
+
+def test_what_it_left_on_other_hosts_is_not_believed():
+    """It would be removed there."""
+    left = Leftover(host="birch", disks=server().disks)
+    found = codec.plain_server(replace(server(), leftovers=(left,)))
+    reader = ArchiveReader(io.BytesIO(), "web.tar")
+    assert read_server(reader, Manifest(server=found, disks=())).server.leftovers == ()
 
 
 def test_what_a_config_drive_says_is_read_again():

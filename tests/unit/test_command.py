@@ -123,6 +123,7 @@ VERBS = [
     "server reboot x",
     "server resize x --disk 2G",
     "server delete x",
+    "server migrate x",
     "server console x",
     "server snapshot x y",
     "server disk add x --size 1G",
@@ -153,3 +154,11 @@ def test_somebody_who_may_not_read_the_state_is_told_so(verb, room):
     sentence, hint = done.stderr.splitlines()
     assert sentence == f"millpond: the state directory {room}/state is not yours to read"
     assert "Without root" in hint
+
+
+def test_the_verbs_of_servers_that_copy_nothing_load_no_inspection_of_images():
+    code = "import sys, millpond.cli.server; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = done.stdout.split()
+    assert "millpond.servers.delete" in loaded
+    assert not {"millpond.images.receive", "placement", "openstack", "os_brick"} & set(loaded)

@@ -12,6 +12,7 @@ import pytest
 
 from millpond.doctor.checks import CHECKS
 from millpond.servers.recover import VERBS
+from tests.support.operations import page
 from tests.support.verbs import steps_of
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +28,11 @@ def test_the_command_reference_is_what_the_commands_say():
 def test_the_page_of_errors_is_what_the_errors_say():
     made = runpy.run_path(str(ROOT / "tools" / "reference"))["errors"]()
     assert made == (DOCS / "errors.md").read_text(), "run tools/reference"
+
+
+def test_the_table_of_operations_is_the_one_that_is_walked():
+    made = "\n".join(page()) + "\n"
+    assert made == (DOCS / "operations.md").read_text(), "run tools/operations"
 
 
 def test_the_architecture_names_every_room():

@@ -9,8 +9,23 @@ from millpond.config.option_file import find_option, make_change, plan_change, w
 from millpond.doctor.apparmor_rules import parse_rule, permissions, read_rules
 from millpond.doctor.checks import CHECKS
 from millpond.doctor.finding import counted, some
+from millpond.doctor.permissions import find_closed_terminals
+from millpond.libvirt.virtualization import QemuUser
 
 DISK = "/var/lib/millpond/instances/disks/8a1f6b52-0a6f-4a0e-9f1c-3d2b7f4c9e01_disk"
+
+
+@pytest.mark.parametrize(
+    ("mode", "uid", "found"), [(0o000, 64055, 1), (0o666, 64055, 0), (0, 0, 0)]
+)
+def test_terminals_that_are_closed_to_qemus_user_are_a_problem(tmp_path, mode, uid, found):
+    ptmx = tmp_path / "ptmx"
+    ptmx.touch()
+    ptmx.chmod(mode)
+    user = QemuUser(uid=uid, gids=frozenset({64055}))
+    findings = list(find_closed_terminals(user, ptmx))
+    assert [each.do for each in findings] == ["mount -o remount,ptmxmode=0666 /dev/pts"] * found
+    assert not list(find_closed_terminals(None, ptmx))
 
 
 def allowed(*lines, path=DISK):

@@ -15,15 +15,31 @@ from millpond.errors import DetachTimeout, LibvirtFailed, MillpondError, NoSpace
 from millpond.libvirt.pool import PoolType
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
-from millpond.model.server import Flavor, Network, NetworkKind, Server
+from millpond.model.server import Content, Flavor, Network, NetworkKind, Server
 from millpond.model.sizes import MiB
 from millpond.records import codec, journal
 from millpond.records.records import ServerJournal, without_operation
-from millpond.servers import cdrom, data_disks, delete, nics, power, rename, resize, steps
+from millpond.servers import (
+    cdrom,
+    data_disks,
+    delete,
+    nics,
+    pause,
+    power,
+    rebuild,
+    rename,
+    rescue,
+    resize,
+    revert,
+    steps,
+)
+from millpond.servers.config_drive import GuestConfiguration
 from millpond.servers.create import ServerRequest
 from millpond.servers.create import create as create_server
 from millpond.servers.grow import grow as grow_disk
 from millpond.servers.recover import VERBS, recover
+from millpond.servers.rescue import Switching
+from millpond.servers.resize import Sizes
 from millpond.servers.snapshot import kept_disks, snapshotting
 from millpond.servers.snapshot_strategies import plan_snapshot
 from tests.support.memory_host import CONTENT, IMAGE, NONE, Fault, Killed, World
@@ -59,6 +75,12 @@ def stopped(world: World) -> Server:
     return server
 
 
+def paused(world: World) -> Server:
+    server = running(world)
+    pause.pause(world.host, server)
+    return server
+
+
 def with_data(made: Callable[[World], Server]) -> Callable[[World], Server]:
     def make(world: World) -> Server:
         server = running(world)
@@ -90,6 +112,34 @@ def with_nic(made: Callable[[World], Server]) -> Callable[[World], Server]:
 
 
 ISO = replace(IMAGE, name="disc", format=ImageFormat.ISO)
+
+
+OTHER = replace(IMAGE, name="other")
+
+
+def configured(world: World) -> Server:
+    """With a config drive."""
+    request = ServerRequest(
+        name="web", image=IMAGE, flavor=Flavor(disk=4 * MiB), guest=GuestConfiguration()
+    )
+    return create_server(world.host, request)
+
+
+def do_rescue(world: World, server: Server) -> None:
+    rescue.rescue(world.host, server, OTHER, Switching())
+
+
+def rescued(made: Callable[[World], Server]) -> Callable[[World], Server]:
+    def make(world: World) -> Server:
+        server = running(world)
+        world.guest_writes()
+        do_rescue(world, server)
+        world.guest_writes()
+        if made is stopped:
+            power.stop(world.host, server, patience=0)
+        return server
+
+    return make
 
 
 def with_drive(made: Callable[[World], Server]) -> Callable[[World], Server]:
@@ -143,6 +193,18 @@ def grow(world: World, server: Server) -> None:
     grow_disk(world.host, server, "disk", 8 * MiB)
 
 
+def grown_from_saved(world: World) -> Server:
+    """Resized so that it can be reverted, and written to since."""
+    host, server = world.host, create(world, start=False)
+    revert.save(host, server)
+    resize.resize(host, server, Sizes(vcpus=2))
+    grow(world, server)
+    power.start(host, server)
+    world.guest_writes()
+    power.stop(host, server, patience=0)
+    return server
+
+
 def no_server(_world: World) -> None:
     return None
 
@@ -156,7 +218,7 @@ class Scenario:
 
     @property
     def takes_away(self) -> bool:
-        return self.verb in ("delete", "disk remove")
+        return self.verb in ("delete", "disk remove", "rebuild", "unrescue", "resize revert")
 
 
 def _delete(world: World, server: Server) -> None:
@@ -192,9 +254,68 @@ SCENARIOS = {
         make=running,
         act=lambda world, each: power.reboot(world.host, each, patience=0),
     ),
+    "pause": Scenario(
+        verb="pause", make=running, act=lambda world, each: pause.pause(world.host, each)
+    ),
+    "unpause": Scenario(
+        verb="unpause", make=paused, act=lambda world, each: pause.unpause(world.host, each)
+    ),
     "grow": Scenario(verb="grow", make=stopped, act=grow),
     "grow while it runs": Scenario(verb="grow", make=running, act=grow),
     "grow by copy": Scenario(verb="grow", make=stopped, act=grow, type=PoolType.LOGICAL),
+    "rebuild": Scenario(
+        verb="rebuild",
+        make=stopped,
+        act=lambda world, each: rebuild.rebuild(world.host, each, OTHER, patience=0),
+    ),
+    "rebuild while it runs": Scenario(
+        verb="rebuild",
+        make=with_data(running),
+        act=lambda world, each: rebuild.rebuild(world.host, each, OTHER, patience=0),
+    ),
+    "rebuild with a config drive": Scenario(
+        verb="rebuild",
+        make=configured,
+        act=lambda world, each: rebuild.rebuild(world.host, each, IMAGE, patience=0),
+    ),
+    "delete over a rebuild": Scenario(
+        verb="delete",
+        make=interrupted(
+            running,
+            lambda world, each: rebuild.rebuild(world.host, each, IMAGE, patience=0),
+            7,
+        ),
+        act=_delete,
+    ),
+    "rescue": Scenario(
+        verb="rescue", make=stopped, act=lambda world, each: do_rescue(world, each)
+    ),
+    "rescue while it runs": Scenario(
+        verb="rescue", make=with_data(running), act=lambda world, each: do_rescue(world, each)
+    ),
+    "unrescue": Scenario(
+        verb="unrescue",
+        make=rescued(stopped),
+        act=lambda world, each: rescue.unrescue(world.host, each, Switching()),
+    ),
+    "unrescue while it runs": Scenario(
+        verb="unrescue",
+        make=rescued(running),
+        act=lambda world, each: rescue.unrescue(world.host, each, Switching()),
+    ),
+    "stop in rescue": Scenario(
+        verb="stop",
+        make=rescued(running),
+        act=lambda world, each: power.stop(world.host, each, patience=0),
+    ),
+    "start in rescue": Scenario(
+        verb="start",
+        make=rescued(stopped),
+        act=lambda world, each: power.start(world.host, each),
+    ),
+    "delete over a rescue": Scenario(
+        verb="delete", make=interrupted(running, lambda *each: do_rescue(*each), 7), act=_delete
+    ),
     "rename": Scenario(
         verb="rename",
         make=stopped,
@@ -203,8 +324,30 @@ SCENARIOS = {
     "resize": Scenario(
         verb="resize",
         make=stopped,
-        act=lambda world, each: resize.resize(world.host, each, vcpus=2, memory=64 * MiB),
+        act=lambda world, each: resize.resize(world.host, each, Sizes(vcpus=2, memory=64 * MiB)),
     ),
+    "resize save": Scenario(
+        verb="resize save",
+        make=lambda world: create(world, start=False),
+        act=lambda world, each: revert.save(world.host, each),
+    ),
+    "resize save by libvirt": Scenario(
+        verb="resize save",
+        make=lambda world: create(world, start=False),
+        act=lambda world, each: revert.save(world.host, each),
+        type=PoolType.LOGICAL,
+    ),
+    "resize confirm": Scenario(
+        verb="resize confirm",
+        make=grown_from_saved,
+        act=lambda world, each: revert.confirm(world.host, each),
+    ),
+    "resize revert": Scenario(
+        verb="resize revert",
+        make=grown_from_saved,
+        act=lambda world, each: revert.revert(world.host, each),
+    ),
+    "delete after a resize": Scenario(verb="delete", make=grown_from_saved, act=_delete),
     "disk add": Scenario(
         verb="disk add",
         make=stopped,
@@ -369,6 +512,9 @@ def look(world: World, scenario: Scenario) -> None:
 def look_at(world: World, server: Server) -> None:
     domains = world.domains
     for disk in server.disks:
+        if disk.content is Content.CONFIG:
+            assert len(world.holds(disk.volume)) == disk.size
+            continue
         begins = CONTENT if disk.template and not disk.overlay else b""
         written = world.written.get(disk.volume, b"")
         assert sorted(world.holds(disk.volume)) == sorted(begins + written)
@@ -401,7 +547,9 @@ def moments(scenario: Scenario, state: Path, fault: Callable[[int], Fault]) -> i
 
 
 def test_every_verb_is_here():
-    assert {each.verb for each in SCENARIOS.values()} == set(VERBS)
+    """But those between hosts: test_migrate.py, test_live_migrate.py, test_evacuate.py."""
+    between_hosts = {"migrate", "live migrate", "evacuate"}
+    assert {each.verb for each in SCENARIOS.values()} == set(VERBS) - between_hosts
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -1,6 +1,7 @@
 """Operations of several steps: undone by the living, finished or undone by the next."""
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -281,3 +282,33 @@ def test_interrupted_while_it_writes_a_later_step_it_says_first_what_it_undoes()
     assert world.done == ["a", "b", "unb", "una"]
     assert [step for _, step in notes.entered] == ["a", "b", "b", "a"]
     assert notes.closed == [None]
+
+
+def test_a_verb_is_undone_before_its_step_without_return_and_finished_from_it_on():
+    for failing, done in (("b", ["a", "b", "unb", "una"]), ("c", ["a", "b", "c"])):
+        world, notes = World(), Notes()
+        steps = [
+            world.step(each, fails=MillpondError() if each == failing else None) for each in "abc"
+        ]
+        verb = replace(Verb("move", tuple(steps)), no_return="c")
+        with pytest.raises(MillpondError):
+            run(verb, 0, notes)
+        assert (world.done, bool(notes.closed)) == (done, failing == "b")
+    world, notes = World(), Notes()
+    verb = replace(Verb("move", tuple(map(world.step, "abcd"))), no_return="c")
+    assert recover(verb, "d", 0, notes) == 1
+    assert recover(verb, "c", 0, notes) == 2
+    assert world.done == ["d", "c", "d"]
+    assert recover(verb, "b", 0, notes) is None
+    assert world.done == ["d", "c", "d", "unb", "una"]
+    assert not verb.goes_forward(0, "a step of another version")
+
+
+@pytest.mark.parametrize("error", [MillpondError(), OSError(), KeyboardInterrupt()])
+def test_a_step_without_return_that_cannot_be_entered_leaves_the_record_to_decide(error):
+    """It may be written down all the same."""
+    world, notes = World(), Notes(c=error)
+    verb = replace(Verb("move", tuple(map(world.step, "abcd"))), no_return="c")
+    with pytest.raises(type(error)):
+        run(verb, 0, notes)
+    assert (world.done, notes.closed) == (["a", "b"], [])

@@ -31,8 +31,9 @@ def recorded():
 def present(recorded, *changes):
     """As libvirt shows it, with what somebody has changed."""
     root = etree.fromstring(as_domain(recorded).to_xml())
-    memory = root.find("memory")
-    memory.text, memory.attrib["unit"] = str(recorded.flavor.memory // 1024), "KiB"
+    for memory in (root.find("memory"), root.find("currentMemory")):
+        if memory is not None:
+            memory.text, memory.attrib["unit"] = str(int(memory.text) // 1024), "KiB"
     for change in changes:
         change(root)
     return etree.tostring(root, encoding="unicode")
@@ -192,6 +193,31 @@ def test_a_balloon_stays_unless_it_is_larger_than_the_memory(recorded):
     assert root.find("currentMemory") is None
 
 
+def test_what_it_can_become_is_written_and_taken_away_again(recorded):
+    flavor = Flavor(vcpus=2, memory=GiB, max_vcpus=4, max_memory=2 * GiB)
+    roomy = replace(recorded, flavor=flavor)
+
+    def sizes(root):
+        vcpu, current = root.find("vcpu"), root.find("currentMemory")
+        text = current.text if current is not None else None
+        return vcpu.get("current"), vcpu.text, text, root.find("memory").text
+
+    root, made = kept(present(recorded), roomy, recorded)
+    assert made.lost == ()
+    assert sizes(root) == ("2", "4", str(2**20), str(2 * 2**20))
+    root, made = kept(present(roomy), replace(roomy, flavor=replace(flavor, vcpus=4)), roomy)
+    assert made.lost == ()
+    assert sizes(root) == (None, "4", str(2**20), str(2 * 2**20))
+    root, made = kept(present(roomy), recorded, roomy)
+    assert made.lost == ()
+    assert sizes(root) == (None, "2", str(2**20), str(2**20))
+    current = add(".", f"<currentMemory unit='KiB'>{512 * 1024}</currentMemory>")
+    changed = present(roomy, drop("currentMemory"), current)
+    root, made = kept(changed, roomy, roomy)
+    assert made.lost == ("512 MiB of memory at present",)
+    assert sizes(root) == ("2", "4", str(2**20), str(2 * 2**20))
+
+
 @pytest.mark.parametrize(("taken", "wanted"), [("2", None), ("1", "2")])
 def test_a_new_disk_has_its_place_in_the_order_of_booting_if_it_is_free(recorded, taken, wanted):
     ours = as_domain(recorded)
@@ -343,3 +369,29 @@ def test_defaults_of_ours_follow_where_nobody_has_changed_them(recorded):
     assert root.find("clock").get("offset") == "utc"
     assert root.find("on_crash").text == "restart"
     assert root.find("devices/rng/backend").text == "/dev/urandom"
+
+
+def test_a_rescue_disk_takes_the_place_of_the_root_disk_and_gives_it_back(recorded):
+    """With its address and its order of booting, whatever somebody has changed there."""
+    root = recorded.get_disk()
+    own = replace(root, role="disk.rescue", volume=f"{SERVER_ID}_disk.rescue")
+    rescued = replace(recorded, disks=(replace(root, target="vdc"), own))
+    address = "<address type='pci' domain='0x0000' bus='0x00' slot='0x04' function='0x0'/>"
+    before = present(recorded, add("devices/disk", address))
+    xml, made = kept(before, rescued, recorded)
+    first, second = xml.findall("devices/disk")
+    assert made.lost == ()
+    assert (first.find("target").get("dev"), first.findtext("serial")) == ("vda", "disk.rescue")
+    assert (first.find("address").get("slot"), first.find("boot").get("order")) == ("0x04", "1")
+    assert (second.find("target").get("dev"), second.findtext("serial")) == ("vdc", "disk")
+    assert (second.find("address"), second.find("boot")) == (None, None)
+    again, _ = kept(etree.tostring(xml, encoding="unicode"), recorded, rescued)
+    assert canonical(again) == canonical(etree.fromstring(before))
+
+
+def canonical(domain):
+    """libvirt orders what is in a device itself."""
+    devices = domain.find("devices")
+    for each in devices.findall("disk"):
+        each[:] = sorted(each, key=lambda child: child.tag)
+    return etree.tostring(devices, method="c14n2", strip_text=True)

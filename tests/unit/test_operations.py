@@ -8,18 +8,22 @@ import pytest
 
 from millpond.errors import DamagedRecord, NewerRecord
 from millpond.model.layer import VolumeSource
+from millpond.model.move import MigrateDetails, Way
 from millpond.model.operation import (
     DeleteDetails,
     DiskDetails,
     GrowDetails,
     GrowMethod,
+    InsertDetails,
     NativeSnapshotDetails,
     NicDetails,
     NotRunningDetails,
     Operation,
     OtherDetails,
     OverlayDetails,
+    RebuildDetails,
     RenameDetails,
+    RescueDetails,
     ResizeDetails,
 )
 from millpond.records import codec
@@ -115,6 +119,24 @@ WRITTEN = {
         """{
   "verb": "reboot",
   "step": "stop",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {}
+ }""",
+        None,
+    ),
+    "pause": (
+        """{
+  "verb": "pause",
+  "step": "pause",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {}
+ }""",
+        None,
+    ),
+    "unpause": (
+        """{
+  "verb": "unpause",
+  "step": "resume",
   "started": "2026-11-16T06:25:06+00:00",
   "details": {}
  }""",
@@ -243,7 +265,7 @@ WRITTEN = {
   "started": "2026-11-16T06:25:06+00:00",
   "details": {}
  }""",
-        None,
+        InsertDetails(),
     ),
     "cdrom eject": (
         """{
@@ -276,6 +298,135 @@ WRITTEN = {
  }""",
         NicDetails(mac="52:54:00:00:00:50"),
     ),
+    "evacuate": (
+        """{
+  "verb": "evacuate",
+  "step": "lock",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "move": "{\\"migration\\":\\"m\\",\\"source\\":\\"alder\\",\
+\\"destination\\":\\"birch\\",\\"here\\":[],\\"there\\":[],\
+\\"ways\\":{\\"disk\\":\\"shared\\"},\\"starts\\":true,\
+\\"post_copy\\":false}"
+  }
+ }""",
+        MigrateDetails(
+            migration="m",
+            source="alder",
+            destination="birch",
+            here=(),
+            there=(),
+            ways={"disk": Way.SHARED},
+            starts=True,
+        ),
+    ),
+    "migrate": (
+        """{
+  "verb": "migrate",
+  "step": "copy",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "move": "{\\"migration\\":\\"m\\",\\"source\\":\\"alder\\",\
+\\"destination\\":\\"birch\\",\\"here\\":[],\\"there\\":[],\
+\\"ways\\":{\\"disk\\":\\"copy\\"},\\"starts\\":true,\
+\\"post_copy\\":false}"
+  }
+ }""",
+        MigrateDetails(
+            migration="m",
+            source="alder",
+            destination="birch",
+            here=(),
+            there=(),
+            ways={"disk": Way.COPY},
+            starts=True,
+        ),
+    ),
+    "live migrate": (
+        """{
+  "verb": "live migrate",
+  "step": "copy",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "move": "{\\"migration\\":\\"m\\",\\"source\\":\\"alder\\",\
+\\"destination\\":\\"birch\\",\\"here\\":[],\\"there\\":[],\
+\\"ways\\":{\\"disk\\":\\"copy\\"},\\"starts\\":false,\
+\\"post_copy\\":false}"
+  }
+ }""",
+        MigrateDetails(
+            migration="m",
+            source="alder",
+            destination="birch",
+            here=(),
+            there=(),
+            ways={"disk": Way.COPY},
+            starts=False,
+        ),
+    ),
+    "rebuild": (
+        """{
+  "verb": "rebuild",
+  "step": "volumes",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "image": "c9a3b0de-6a54-4d1e-8d9e-1f2a3b4c5d6e",
+   "name": "debian",
+   "format": "qcow2",
+   "ran": "yes"
+  }
+ }""",
+        RebuildDetails(
+            image="c9a3b0de-6a54-4d1e-8d9e-1f2a3b4c5d6e", name="debian", format="qcow2", ran=True
+        ),
+    ),
+    "rescue": (
+        """{
+  "verb": "rescue",
+  "step": "domain",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "ran": "yes"
+  }
+ }""",
+        RescueDetails(ran=True),
+    ),
+    "unrescue": (
+        """{
+  "verb": "unrescue",
+  "step": "remove",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {}
+ }""",
+        RescueDetails(ran=False),
+    ),
+    "resize save": (
+        """{
+  "verb": "resize save",
+  "step": "copy",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {}
+ }""",
+        None,
+    ),
+    "resize confirm": (
+        """{
+  "verb": "resize confirm",
+  "step": "remove",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {}
+ }""",
+        None,
+    ),
+    "resize revert": (
+        """{
+  "verb": "resize revert",
+  "step": "domain",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {}
+ }""",
+        None,
+    ),
     "rename": (
         """{
   "verb": "rename",
@@ -287,6 +438,17 @@ WRITTEN = {
  }""",
         RenameDetails(before="db"),
     ),
+    "cdrom insert into a drive that it had not": (
+        """{
+  "verb": "cdrom insert",
+  "step": "load",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "adds_drive": "yes"
+  }
+ }""",
+        InsertDetails(adds_drive=True),
+    ),
     "resize": (
         """{
   "verb": "resize",
@@ -294,10 +456,25 @@ WRITTEN = {
   "started": "2026-11-16T06:25:06+00:00",
   "details": {
    "vcpus": "2",
-   "memory": "1048576"
+   "memory": "1048576",
+   "flavor": ""
   }
  }""",
         ResizeDetails(vcpus=2, memory=1048576),
+    ),
+    "resize of a running server": (
+        """{
+  "verb": "resize",
+  "step": "live",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "vcpus": "2",
+   "memory": "1048576",
+   "flavor": "small",
+   "live": "yes"
+  }
+ }""",
+        ResizeDetails(vcpus=2, memory=1048576, flavor="small", live=True),
     ),
     "snapshot of a running server": (
         """{
@@ -388,7 +565,7 @@ WRITTEN = {
     ),
     "a verb that is not known": (
         """{
-  "verb": "rebuild",
+  "verb": "defragment",
   "step": "image",
   "started": "2026-11-16T06:25:06+00:00",
   "details": {
@@ -468,7 +645,7 @@ def record(operation: str) -> bytes:
 
 def test_every_verb_is_here():
     verbs = {json.loads(written)["verb"] for written, _ in WRITTEN.values()}
-    assert verbs == {*VERBS, "rebuild"}
+    assert verbs == {*VERBS, "defragment"}
 
 
 @pytest.mark.parametrize("name", WRITTEN | ONLY_READ)

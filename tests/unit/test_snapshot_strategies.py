@@ -108,11 +108,8 @@ class Guest:
     def description(self, _id):
         return DomainXml(type="qemu", name="web", uuid="0", memory=1, vcpus=1)
 
-    @contextmanager
-    def pause(self, _id):
+    def suspend(self, _id):
         self._asked.append("pause")
-        yield
-        self._asked.append("resume")
 
     def resume(self, _id):
         self._asked.append("resume")
@@ -221,11 +218,12 @@ class Machine:
         return self.now
 
     def description(self, _id, *, defined=False):
-        file = OVERLAY if self.on_overlay else SERVER.disks[0].volume
+        disk = SERVER.disks[0]
+        own = SourceXml(pool=disk.pool, volume=disk.volume)
+        source = SourceXml(file=f"/pool/{OVERLAY}") if self.on_overlay else own
         ready = "yes" if self.job == "ready" else None
         disk = DiskXml(
-            type="file",
-            source=SourceXml(file=f"/pool/{file}"),
+            source=source,
             target="vda",
             job=self.job and "active-commit",
             job_ready=ready,
@@ -252,11 +250,13 @@ class Machine:
             self.asked.append("resume")
             self.now = "running"
 
-    @contextmanager
-    def pause(self, _id):
-        yield
+    def suspend(self, _id):
+        self.asked.append("pause")
+        self.now = "paused"
 
-    suppress_if_off = pause
+    @contextmanager
+    def suppress_if_off(self, _id):
+        yield
 
     def commit(self, *_words):
         self.asked.append("commit")
@@ -313,7 +313,7 @@ def test_a_guest_that_writes_as_fast_as_it_is_written_back_is_not_waited_for(ove
 def test_as_long_as_less_is_left_it_is_waited_for(overlaid):
     machine = Machine("running", on_overlay=True, remaining=range(20, -1, -1))
     overlaid(machine, stalled=0.2).end(SERVER)
-    assert machine.asked == ["commit", "pivot"]
+    assert machine.asked == ["commit", "pause", "pivot", "resume"]
 
 
 def test_a_server_that_went_off_is_off_again_after_it_was_started_to_merge(overlaid):

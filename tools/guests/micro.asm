@@ -14,7 +14,9 @@
 COM1            equ 0x3f8               ; the PC's first serial port: data; its line status is 5 above
 BIOS_DISKS      equ 0x475               ; BIOS data area: how many hard disks there are
 BIOS_CLOCK      equ 0x46c               ; BIOS data area: counts up 18.2 times a second
-CLOCK_SECOND    equ 18
+%ifndef CLOCK_SECOND
+%define CLOCK_SECOND 18                 ; a guest that ticks faster is built with less
+%endif
 PM_STATUS       equ 0x600               ; ACPI PM1 event block where SeaBIOS puts it on i440FX and Q35
 PM_ENABLE       equ PM_STATUS + 2
 PM_CONTROL      equ PM_STATUS + 4

@@ -26,6 +26,19 @@ SecureBootOption = Annotated[
         show_default=False,
     ),
 ]
+MaxVcpusOption = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=1024,
+        help="So many vCPUs it can be given while it runs; 0: no more than it has.",
+        show_default=False,
+    ),
+]
+MaxMemoryOption = Annotated[
+    str,
+    typer.Option(help="So much memory it can be given while it runs; 0: no more than it has."),
+]
 LabelOption = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="Repeatable.")
 ]

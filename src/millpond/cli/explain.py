@@ -1,5 +1,6 @@
 """millpond explain …"""
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Annotated
@@ -8,33 +9,46 @@ import typer
 
 from millpond.cli.hosts import HostNames, ask_hosts
 from millpond.cli.output import as_json, details
-from millpond.cli.server_create import choose_flavor
+from millpond.cli.server_migrate import show_decision
 from millpond.cli.verdicts import plain, show_verdicts
 from millpond.disks.explain import BootFile, Explanation, TemplateStatus, explain
+from millpond.errors import BadOption, ImageNotFound, NotFound
 from millpond.hosts.cache import has_template, preview_link
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
 from millpond.model.boot_images import find_boot_images
+from millpond.model.flavors import choose_flavor
 from millpond.model.image import Image
+from millpond.model.server import Server
 from millpond.model.sizes import format_size
 from millpond.servers import across_hosts
 from millpond.servers.create import ServerRequest
+from millpond.servers.migrate import MigrateRequest, decide, find_live_obstacle
 
 
 def command(
     ctx: typer.Context,
-    image: Annotated[str, typer.Argument(metavar="IMAGE", help="Name, id, or beginning of it.")],
+    image: Annotated[
+        str,
+        typer.Argument(metavar="IMAGE|SERVER", help="Name, id, or beginning of it."),
+    ],
     flavor: Annotated[str, typer.Option(help="For a server of this flavour.")] = "",
     host: HostNames = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what would become of an image on each host, and why; no template or server is made."""
+    """Say what would become of an image on each host, or of a server that moves, and why."""
     deployment = Deployment.load(ctx.obj.config_files)
-    found = deployment.images.get(image, shortened=True)
+    try:
+        found = deployment.images.get(image, shortened=True)
+    except ImageNotFound:
+        if not (server := _find_server(deployment, image)):
+            raise
+        _explain_move(deployment, server, host, json)
+        return
     explained = [
         each for _, each in ask_hosts(deployment, host, lambda host: _explain(host, found))
     ]
-    size = choose_flavor(deployment.settings, flavor, None, {})
+    size = choose_flavor(deployment.settings.flavors, flavor, None, {})
     decision = across_hosts.decide(deployment, ServerRequest(name="any", image=found, flavor=size))
     if json:
         verdicts = plain(decision) if decision else []
@@ -46,6 +60,22 @@ def command(
             print()
     if decision:
         show_verdicts(decision.verdicts)
+
+
+def _find_server(deployment: Deployment, name: str) -> Server | None:
+    with suppress(NotFound):
+        return deployment.server(name, shortened=True)
+    return None
+
+
+def _explain_move(
+    deployment: Deployment, server: Server, hosts: list[str] | None, json: bool
+) -> None:
+    if len(hosts or ()) > 1:
+        raise BadOption("--host", "a server moves to one host", "name one, or none")
+    where = hosts[0] if hosts else ""
+    decision = decide(deployment, server, MigrateRequest(host=where, stop=True))
+    show_decision(server, decision, json, find_live_obstacle(deployment, server, where))
 
 
 def _explain(host: Host, image: Image) -> Explanation:

@@ -52,6 +52,7 @@ def show(
             ("Host", found.name),
             ("Address", found.uri),
             ("State", f"{found.state}: {found.problem}" if found.problem else found.state),
+            *([("Disabled", found.disabled)] if found.disabled else []),
             ("UUID", found.uuid or "unknown"),
             ("Servers", str(found.servers)),
             ("vCPUs", _vcpus(found)),

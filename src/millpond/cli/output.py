@@ -15,6 +15,7 @@ import msgspec
 from millpond.errors import MillpondError
 from millpond.model.callbacks import Progress, noop
 from millpond.model.names import printable
+from millpond.model.server import Server
 from millpond.records.journal import Watch
 
 _GAP = "  "
@@ -91,6 +92,14 @@ def complain(error: MillpondError) -> None:
         print(f"millpond: {printable(line)}", file=sys.stderr)
     if error.advice:
         print(printable(f"  hint: {error.advice}", keep="\n"), file=sys.stderr)
+
+
+def complain_of(server: Server, source: str, error: MillpondError) -> None:
+    """One that was to leave a host: it may have, before what was left to do failed."""
+    stays = server.host == source
+    where = f"stays on {source}" if stays else f"is on {server.host} now, and not finished"
+    print(f"{server.name} {where}:", file=sys.stderr)
+    complain(error)
 
 
 def note_new_state(state: Path) -> None:

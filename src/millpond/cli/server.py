@@ -10,7 +10,7 @@ import typer
 from millpond.cli import console as terminal
 from millpond.cli.devices import LabelFilter
 from millpond.cli.output import as_json, complain, details, note_new_state, table
-from millpond.cli.server_lines import disk_line, kernel_line, nic_lines, ways_in
+from millpond.cli.server_lines import disk_line, kernel_line, nic_lines, size_line, ways_in
 from millpond.cli.several import try_each
 from millpond.errors import BadInput, NoConsole
 from millpond.hosts.deployment import Deployment
@@ -18,10 +18,9 @@ from millpond.libvirt.domains import ON
 from millpond.model.devices import Vnc
 from millpond.model.labels import format_labels, parse_filter
 from millpond.model.server import Content, Server
-from millpond.model.sizes import check_memory, format_size, parse_size
+from millpond.model.sizes import format_size
 from millpond.records import codec
-from millpond.servers import across_hosts, grow, power
-from millpond.servers import resize as resizing
+from millpond.servers import across_hosts, power
 from millpond.servers.across_hosts import Addresses
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -111,7 +110,7 @@ def stop(
 
     def act(server: Server) -> str:
         host = deployment.host_of(server)
-        power.stop(host, server, patience=0 if force else timeout, tell=_tell)
+        power.stop(host, server, patience=0 if force else timeout, tell=tell)
         return "stopped"
 
     change(deployment, servers, Every.RUNNING if all_ else None, act, json)
@@ -123,46 +122,26 @@ def reboot(
     servers: Names = None,
     all_: Annotated[bool, typer.Option("--all", help="Every server that runs.")] = False,
     hard: Annotated[bool, typer.Option("--hard", help="Pull the plug at once.")] = False,
+    soft: Annotated[
+        bool, typer.Option("--soft", help="The guest restarts itself, and its QEMU stays.")
+    ] = False,
     timeout: Timeout = PATIENCE,
     json: Json = False,
 ) -> None:
     """Reboot servers. Off and on again, with what is recorded written into their domains."""
+    if hard and soft:
+        raise BadInput("--hard and --soft exclude each other", "leave one out")
     deployment = Deployment.load(ctx.obj.config_files)
 
     def act(server: Server) -> str:
         host = deployment.host_of(server)
-        power.reboot(host, server, patience=0 if hard else timeout, tell=_tell)
+        if soft:
+            power.restart(host, server, patience=timeout, tell=tell)
+        else:
+            power.reboot(host, server, patience=0 if hard else timeout, tell=tell)
         return "rebooted"
 
     change(deployment, servers, Every.RUNNING if all_ else None, act, json)
-
-
-@app.command()
-def resize(
-    ctx: typer.Context,
-    server: Name,
-    disk: Annotated[str, typer.Option(help="The root disk's new size, such as 20G.")] = "",
-    vcpus: Annotated[int | None, typer.Option(min=1, max=1024, help="Virtual CPUs.")] = None,
-    memory: Annotated[str, typer.Option(help="Such as 512M or 2G.")] = "",
-    json: Json = False,
-) -> None:
-    """Change a server's sizes. Its root disk only grows, also while it runs, unless it is a ploop
-    one; other vCPUs and memory need a server that is off."""
-    if not (disk or vcpus or memory):
-        raise BadInput("no size was said", "add --disk, --vcpus or --memory")
-    size, amount = (parse_size(each) if each else 0 for each in (disk, memory))
-    if memory:
-        check_memory(amount)
-    deployment = Deployment.load(ctx.obj.config_files)
-    host, found = deployment.find(server)
-    if vcpus or memory:
-        found = resizing.resize(host, found, vcpus=vcpus or 0, memory=amount)
-    if disk:
-        found = grow.grow(host, found, "disk", size)
-    if json:
-        show_server(deployment, found, json)
-    else:
-        print(f"resized {found.name}")
 
 
 @app.command()
@@ -273,7 +252,7 @@ def _may_be(state: str, every: Every) -> bool:
     return (state in ON) is every.value or state.startswith(across_hosts.UNKNOWN)
 
 
-def _tell(what: str) -> None:
+def tell(what: str) -> None:
     print(what, file=sys.stderr)
 
 
@@ -293,17 +272,19 @@ def _row(server: Server, state: str, where: list[str], known: Addresses) -> tupl
         server.image.name,
         root.backend if root else "",
         format_size(root.size) if root else "",
-        server.id,
+        server.id[:8] if sys.stdout.isatty() else server.id,  # for people, and for scripts
     )
 
 
 def _state(server: Server, state: str) -> str:
-    return f"{state}, should run" if state == "stopped" and server.should_run else state
+    shown = f"{state}, should run" if state == "stopped" and server.should_run else state
+    return f"{shown}, rescued" if server.is_rescued and not server.operation else shown
 
 
 def _describe(server: Server, state: str, known: Addresses) -> dict[str, object]:
     plain = codec.plain_server(server)
-    return {"state": state, **plain, "networks": _plain_nics(server, known)}
+    rescued = server.is_rescued
+    return {"state": state, "rescued": rescued, **plain, "networks": _plain_nics(server, known)}
 
 
 def describe_nics(deployment: Deployment, server: Server) -> list[dict[str, Any]]:
@@ -341,7 +322,7 @@ def show_all(
 
 
 def _show_details(server: Server, state: str, known: Addresses, display: Vnc | None) -> None:
-    hardware, flavor = server.hardware, server.flavor
+    hardware = server.hardware
     machine = (hardware.virt_type, hardware.firmware, hardware.machine)
     details(
         [
@@ -351,7 +332,7 @@ def _show_details(server: Server, state: str, known: Addresses, display: Vnc | N
             ("Autostart", "yes" if server.autostart else "no"),
             ("Host", server.host),
             ("Image", f"{server.image.name} ({server.image.format}, {server.image.id})"),
-            ("Size", f"{flavor.vcpus} vCPU, {format_size(flavor.memory)} memory"),
+            ("Size", size_line(server.flavor)),
             ("Machine", ", ".join(filter(None, machine))),
             *server.devices.facts(display),
             *([("Description", server.description)] if server.description else []),

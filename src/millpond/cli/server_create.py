@@ -1,7 +1,8 @@
 """millpond server create: apart from its siblings, because it loads more than all of them."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,29 +13,32 @@ from millpond.cli.devices import (
     CpuOption,
     DescriptionOption,
     LabelOption,
+    MaxMemoryOption,
+    MaxVcpusOption,
     SecureBootOption,
     TpmOption,
     VideoOption,
     VncOption,
 )
-from millpond.cli.output import as_json, transfer
-from millpond.cli.server import Json, app, show_server
+from millpond.cli.output import as_json, complain, transfer
+from millpond.cli.server import Json, app, show_all
 from millpond.cli.waiting import PATIENCE, WaitOption, WaitTimeoutOption, wait_and_tell
-from millpond.config import Settings
 from millpond.errors import BadOption, FileNotReadable, GuestProblem
 from millpond.hosts.deployment import Deployment
 from millpond.model.boot_images import find_disk_images
+from millpond.model.callbacks import Progress
 from millpond.model.devices import Devices, check_description, parse_devices
+from millpond.model.flavors import choose_flavor, with_maximum
 from millpond.model.formats import ImageFormat
 from millpond.model.labels import parse_labels
 from millpond.model.names import ImageId
 from millpond.model.network_option import HELP as NETWORK_HELP
 from millpond.model.network_option import PUBLISH_HELP, parse_network, publish_ports
-from millpond.model.server import Firmware, Flavor, Server
-from millpond.model.sizes import check_memory, parse_size
+from millpond.model.server import Firmware, Server
 from millpond.servers import across_hosts
 from millpond.servers.config_drive import GuestConfiguration, host_name
 from millpond.servers.create import ServerRequest, plan_server
+from millpond.servers.several import NotCreated, create_each, number_requests
 
 _USER_DATA_LIMIT = 64 * 1024  # Nova's limit before encoding; a larger one belongs on a web server
 
@@ -50,6 +54,8 @@ def create(
     flavor: Annotated[str, typer.Option(help="A flavour of the configuration.")] = "",
     vcpus: Annotated[int | None, typer.Option(min=1, max=1024, help="Virtual CPUs.")] = None,
     memory: Annotated[str, typer.Option(help="Such as 512M or 2G.")] = "",
+    max_vcpus: MaxVcpusOption = None,
+    max_memory: MaxMemoryOption = "",
     disk: Annotated[str, typer.Option(help="Root disk, such as 10G; default: the image's.")] = "",
     ephemeral: Annotated[str, typer.Option(help="A formatted disk besides, such as 5G.")] = "",
     swap: Annotated[str, typer.Option(help="A swap disk besides, such as 512M.")] = "",
@@ -91,16 +97,23 @@ def create(
     force: Annotated[
         bool, typer.Option("--force", help="Take an ISO image as the root disk itself.")
     ] = False,
+    count: Annotated[
+        int | None,
+        typer.Option(min=1, max=1000, help="So many alike, named NAME-1, NAME-2 and so on."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say which host it would be; no server is made.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Create a server from an image or an ISO. It is started, unless told otherwise."""
+    """Create a server from an image or an ISO, or several. They are started, unless told
+    otherwise."""
     if bool(image) == bool(iso):
         raise BadOption("--image", "a server is made from one image", "say --image or --iso")
     if wait and not start:
         raise BadOption("--wait", "a server that is not started has no guest", "leave one out")
+    if dry_run and count:
+        raise BadOption("--count", "--dry-run is for one server", "leave one out")
     deployment = Deployment.load(ctx.obj.config_files)
     sizes = {"memory": memory, "disk": disk, "ephemeral": ephemeral, "swap": swap}
     guest = _read_guest_configuration(ssh_key or [], user_data, hostname)
@@ -116,7 +129,9 @@ def create(
         image=found,
         disks={} if iso else others,
         installs=bool(iso),
-        flavor=choose_flavor(deployment.settings, flavor, vcpus, sizes),
+        flavor=with_maximum(
+            choose_flavor(deployment.settings.flavors, flavor, vcpus, sizes), max_vcpus, max_memory
+        ),
         networks=publish_ports(networks, publish or []),
         firmware=firmware,
         guest=guest if config_drive else None,
@@ -132,11 +147,40 @@ def create(
         return
     size = request.image.size
     with transfer(f"template of {request.image.name}", lambda: size) as progress:
-        server = across_hosts.create(deployment, request, host, start=start, progress=progress)
-    problem = _wait(deployment, server, wait_timeout) if wait else None
-    show_server(deployment, server, json)
-    if problem:
+        create_one = partial(_create, deployment, host=host, start=start, progress=progress)
+        made, failed = _create_all(deployment, request, count, create_one)
+    problems = [_wait(deployment, each, wait_timeout) for each in made] if wait else []
+    show_all(deployment, made, json, alone=count is None)
+    for problem in filter(None, problems):
         raise problem
+    raise typer.Exit(failed)
+
+
+def _create(
+    deployment: Deployment, request: ServerRequest, *, host: str, start: bool, progress: Progress
+) -> Server:
+    return across_hosts.create(deployment, request, host, start=start, progress=progress)
+
+
+def _create_all(
+    deployment: Deployment,
+    request: ServerRequest,
+    count: int | None,
+    create_one: Callable[[ServerRequest], Server],
+) -> tuple[list[Server], int]:
+    """Those that were made, and the exit status: that of the first error."""
+    if count is None:
+        return [create_one(request)], 0
+    made, status = [], 0
+    requests = number_requests(request, count)
+    for each in create_each(deployment.records, requests, create_one):
+        if isinstance(each, NotCreated):
+            print(f"{each.name} was not created:", file=sys.stderr)
+            complain(each.error)
+            status = status or each.error.exit_code
+        else:
+            made.append(each)
+    return made, status
 
 
 def _wait(deployment: Deployment, server: Server, seconds: float) -> GuestProblem | None:
@@ -206,16 +250,3 @@ def _read_public_key(path: Path) -> str:
     if not text.startswith(("ssh-", "ecdsa-", "sk-")):
         raise BadOption("--ssh-key", f"{path} holds no public key", "give the file ending in .pub")
     return text
-
-
-def choose_flavor(
-    settings: Settings, name: str, vcpus: int | None, sizes: Mapping[str, str]
-) -> Flavor:
-    """The named one, or the default, with what was said besides."""
-    if name and name not in settings.flavors:
-        known = ", ".join(sorted(settings.flavors)) or "none is configured"
-        raise BadOption("--flavor", f"there is no flavour {name!r}", f"known: {known}")
-    flavor = settings.flavors[name] if name else Flavor()
-    said = {key: parse_size(text) for key, text in sizes.items() if text}
-    check_memory(said.get("memory", flavor.memory))
-    return Flavor(**(asdict(flavor) | said | {"vcpus": vcpus or flavor.vcpus}))

@@ -1,6 +1,6 @@
 """Parts of a server as people read them, each in a line."""
 
-from millpond.model.server import DirectBoot, Disk, Network, NetworkKind, Server
+from millpond.model.server import DirectBoot, Disk, Flavor, Network, NetworkKind, Server
 from millpond.model.sizes import format_size
 from millpond.servers.across_hosts import Addresses
 
@@ -8,6 +8,15 @@ from millpond.servers.across_hosts import Addresses
 def kernel_line(boot: DirectBoot) -> str:
     ramdisk = f" and {boot.ramdisk.name}" if boot.ramdisk else ""
     return f"{boot.kernel.name}{ramdisk}: {boot.command_line}"
+
+
+def size_line(flavor: Flavor) -> str:
+    vcpus, memory = f"{flavor.vcpus} vCPU", f"{format_size(flavor.memory)} memory"
+    if flavor.most_vcpus > flavor.vcpus:
+        vcpus = f"{flavor.vcpus} of {flavor.most_vcpus} vCPU"
+    if flavor.most_memory > flavor.memory:
+        memory = f"{format_size(flavor.memory)} of {format_size(flavor.most_memory)} memory"
+    return f"{vcpus}, {memory}"
 
 
 def nic_lines(server: Server, known: Addresses) -> list[tuple[str, str]]:

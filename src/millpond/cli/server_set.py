@@ -8,6 +8,8 @@ from millpond.cli.devices import (
     CpuOption,
     DescriptionOption,
     LabelOption,
+    MaxMemoryOption,
+    MaxVcpusOption,
     NoLabelOption,
     SecureBootOption,
     TpmOption,
@@ -44,6 +46,8 @@ def set_(
     cpu: CpuOption = "",
     video: VideoOption = "",
     tpm: TpmOption = None,
+    max_vcpus: MaxVcpusOption = None,
+    max_memory: MaxMemoryOption = "",
     secure_boot: SecureBootOption = None,
     json: Json = False,
 ) -> None:
@@ -56,6 +60,8 @@ def set_(
         devices=asked,
         labels=parse_labels(labels or ()),
         no_labels=tuple(parse_labels(no_labels or ())),
+        max_vcpus=max_vcpus,
+        max_memory=max_memory,
     )
     if changes == Changes():
         raise BadInput("nothing is to be changed", "add an option of 'millpond server set --help'")
@@ -65,7 +71,8 @@ def set_(
     def act(server: Server) -> Server:
         host = deployment.host_of(server)
         changed = change(host, server, changes)
-        waits = changed.devices != server.devices and host.domains.state(server.id) in ON
+        other = (changed.devices, changed.flavor) != (server.devices, server.flavor)
+        waits = other and host.domains.state(server.id) in ON
         if not json:
             print(f"changed {label(server)}{'; reboot it for that' if waits else ''}")
         return changed

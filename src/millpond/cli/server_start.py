@@ -6,6 +6,7 @@ import typer
 
 from millpond.cli.server import Every, Json, Names, app, change
 from millpond.cli.waiting import PATIENCE, WaitOption, WaitTimeoutOption, wait_and_tell
+from millpond.errors import Tool
 from millpond.hosts.deployment import Deployment
 from millpond.libvirt.domains import ON
 from millpond.model.server import Server
@@ -28,12 +29,15 @@ def start(
     def act(server: Server) -> str:
         host = deployment.host_of(server)
         idle = server.should_run and not server.operation
-        runs = idle and host.domains.state(server.id) in ON
+        state = host.domains.state(server.id)
+        runs = idle and state in ON
         printed = read_console(host, server) if wait and not runs else b""
         if not runs:
             power.start(host, server)
         if wait:
             wait_and_tell(host, server, wait_timeout, printed)
+        if runs and state == "paused":
+            return f"is paused ('{Tool.SERVER} unpause' lets it run on)"
         return "runs already" if runs else "started"
 
     change(deployment, servers, Every.STOPPED if all_ else None, act, json)

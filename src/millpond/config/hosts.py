@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 from millpond.config.options import COMPUTE, DEFAULT, HOST_PREFIX, LIBVIRT, register_named
 from millpond.config.reader import (
@@ -94,10 +96,28 @@ def _host(reader: Reader) -> HostSettings:
         libvirt=_libvirt(reader),
         compute=_compute(reader),
         capacity=_capacity(reader),
-        migration_uri=reader.take(DEFAULT, "migration_uri", parse_text, "")
-        if reader.is_set(DEFAULT, "migration_uri")
-        else "",
+        **_migration(reader),
     )
+
+
+def _migration(reader: Reader) -> Mapping[str, Any]:
+    """Only of a host that has a section of its own."""
+    taken = (("migration_uri", _parse_migration_uri, ""), ("migration_tls", bool, False))
+    return {
+        name: reader.take(DEFAULT, name, parse, default)
+        for name, parse, default in taken
+        if reader.is_set(DEFAULT, name)
+    }
+
+
+def _parse_migration_uri(value: str | None) -> str:
+    uri = parse_text(value)
+    if uri and not (urlsplit(uri).scheme == "tcp" or urlsplit(uri).scheme.startswith("qemu")):
+        reason = f"{uri!r} is neither tcp://ADDRESS nor a URI of libvirt's"
+        raise BadOption("migration_uri", reason, "such as tcp://10.0.0.2")
+    if uri.startswith("tcp:") and not urlsplit(uri).hostname:
+        raise BadOption("migration_uri", f"{uri!r} has no address", "such as tcp://10.0.0.2")
+    return uri
 
 
 def _capacity(reader: Reader) -> CapacitySettings:

@@ -326,7 +326,14 @@ HOST_OPTIONS = (
     cfg.StrOpt(
         "migration_uri",
         default="",
-        help="How another host reaches this one to move a server here. Empty: connection_uri.",
+        help="How a server that runs comes here: tcp://ADDRESS where QEMU may listen, or the URI "
+        "by which another libvirtd reaches this one. Empty: loopback on one machine, otherwise "
+        "connection_uri.",
+    ),
+    cfg.BoolOpt(
+        "migration_tls",
+        default=False,
+        help="QEMU encrypts what goes to its address in migration_uri, by its certificates.",
     ),
     *_COMPUTE_OPTIONS,
     *_CAPACITY_OPTIONS,

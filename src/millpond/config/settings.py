@@ -104,7 +104,8 @@ class HostSettings:
     libvirt: LibvirtSettings
     compute: ComputeSettings
     capacity: CapacitySettings
-    migration_uri: str
+    migration_uri: str = ""
+    migration_tls: bool = False
 
     def digest(self) -> str:
         """The same in every process: sets have no order of their own."""

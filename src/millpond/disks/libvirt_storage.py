@@ -13,7 +13,7 @@ from millpond.disks.grow_strategies import STRATEGIES, GrowStrategy
 from millpond.errors import DiskTooSmall, NeedsHostFiles, VolumeNotFound
 from millpond.images.formats import written
 from millpond.libvirt import locality
-from millpond.libvirt.pool import Pool, download
+from millpond.libvirt.pool import Pool, download, send_file
 from millpond.model.callbacks import Progress, noop, scaled
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import Chain, FileSource, Layer, VolumeSource
@@ -260,7 +260,7 @@ class LibvirtStorage:
                 qemu_img.fill(target, [source])
             length = scratch.stat().st_size
             pool.create(VolumeSpec(name=disk.volume, format=DiskFormat.RAW, capacity=length))
-            pool.send(disk.volume, scratch)
+            send_file(pool, disk.volume, scratch)
             pool.refresh()
         finally:
             files.remove(scratch)

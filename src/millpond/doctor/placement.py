@@ -7,6 +7,7 @@ from functools import partial
 from millpond.doctor.finding import Finding, counted, ok, problem, warning
 from millpond.errors import NoRoom, Tool
 from millpond.hosts.deployment import Deployment
+from millpond.model.move import MigrateDetails
 from millpond.model.names import ServerId
 from millpond.scheduling.consistency import Consistency, Difference, Mismatch
 from millpond.scheduling.placement import Allocations
@@ -70,8 +71,15 @@ def _still_holds(deployment: Deployment, mismatch: Mismatch) -> bool:
     """Not of a server that was made or deleted meanwhile, or is in the middle of something."""
     server = deployment.records.find(ServerId(mismatch.consumer))
     if server is None:
-        return mismatch.difference in (Difference.ORPHAN, Difference.FOREIGN)
+        is_nobody = mismatch.difference in (Difference.ORPHAN, Difference.FOREIGN)
+        return is_nobody and mismatch.consumer not in _migrations(deployment)
     return mismatch.difference is not Difference.ORPHAN and server.operation is None
+
+
+def _migrations(deployment: Deployment) -> set[str]:
+    """By which servers that move have something at both ends."""
+    details = [each.operation.details for each in deployment.records.all() if each.operation]
+    return {each.migration for each in details if isinstance(each, MigrateDetails)}
 
 
 def _takes(deployment: Deployment, mismatch: Mismatch) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from millpond.disks.rbd_storage import is_complete
+from millpond.doctor import moves
 from millpond.doctor.finding import Finding, counted, ok, problem, some, warning
 from millpond.errors import PoolNotFound, Tool
 from millpond.hosts.cache import open_store
@@ -14,7 +15,7 @@ from millpond.libvirt.domains import CONSOLE_LOG, MarkedDomain
 from millpond.libvirt.locality import is_locality_probe
 from millpond.libvirt.sharing import is_sharing_probe
 from millpond.model.formats import DiskFormat
-from millpond.model.names import UUID, ServerId, split_volume_name, template_name
+from millpond.model.names import UUID, split_volume_name, template_name
 
 _DIRECTORY = re.compile(UUID)
 _BASE = re.compile(r"[0-9a-f]{40}(\.\w+)?")  # SHA-1 of an image's id, as Nova names a base
@@ -27,21 +28,9 @@ def domains(host: Host) -> Iterator[Finding]:
     since = {server.name for server in host.records.all()}  # made while we were listing
     lost = [domain for domain in marked if domain.name not in since]
     for domain in lost:
-        yield _describe_copy(host, domain) or _describe_lost(domain)
+        yield moves.describe_copy(host, domain) or _describe_lost(domain)
     if not lost:
         yield ok("no domain of Millpond's is without a record")
-
-
-def _describe_copy(host: Host, domain: MarkedDomain) -> Finding | None:
-    """Of a server that another host has."""
-    elsewhere = host.records.host_of(ServerId(domain.uuid))
-    if elsewhere is None:
-        return None
-    return problem(
-        f"domain {domain.name!r} is that of a server which is on host {elsewhere}",
-        "do not start it: both would write to the same disks; if it is a leftover, "
-        f"'virsh undefine {domain.name}' on this host removes it",
-    )
 
 
 def _describe_lost(domain: MarkedDomain) -> Finding:

@@ -8,7 +8,7 @@ from millpond.doctor.records import abandoned_locks, abandoned_writes
 from millpond.errors import ImageNotFound, PoolNotFound, Tool
 from millpond.hosts.cache import open_store
 from millpond.hosts.host import Host
-from millpond.model.server import Content, Disk, Server, TemplateRef
+from millpond.model.server import Disk, ImageRef, Server, TemplateRef
 from millpond.system import files
 from millpond.templates.store import TemplateStore
 
@@ -85,30 +85,31 @@ def _link_again(host: Host) -> str:
 def _describe_missing(host: Host, base: TemplateRef, server: Server, disk: Disk) -> Finding:
     users = ", ".join(host.template_uses.promised().of(base.volume))
     what = f"template {base.volume} is missing or damaged, and disks stand on it: {users}"
-    if disk.content is not Content.IMAGE:
+    image = server.image_of(disk)
+    if image is None:
         return problem(what, "restore it from a copy: formatted anew it would be another one")
-    if _has_image(host, server):
+    if _has_image(host, image):
         return problem(
             what,
-            f"'{Tool.REPAIR}' prepares it anew from image {server.image.name!r}",
-            partial(_prepare, host, base, server),
+            f"'{Tool.REPAIR}' prepares it anew from image {image.name!r}",
+            partial(_prepare, host, base, image),
         )
     return problem(
         what,
-        f"restore it from a copy: image {server.image.name!r}, which it was made from, is gone",
+        f"restore it from a copy: image {image.name!r}, which it was made from, is gone",
     )
 
 
-def _has_image(host: Host, server: Server) -> bool:
+def _has_image(host: Host, image: ImageRef) -> bool:
     try:
-        host.images.describe(server.image.id)
+        host.images.describe(image.id)
     except ImageNotFound:
         return False
     return True
 
 
-def _prepare(host: Host, base: TemplateRef, server: Server) -> str:
-    image = host.images.describe(server.image.id)
+def _prepare(host: Host, base: TemplateRef, made_from: ImageRef) -> str:
+    image = host.images.describe(made_from.id)
     template = host.handlers.chosen.fetch_image(image, base.format)
     return f"it was prepared anew by {template.prepared}"
 

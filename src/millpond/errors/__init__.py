@@ -58,6 +58,7 @@ from millpond.errors.hosts import (
     PoolOfAnotherType as PoolOfAnotherType,
     PoolUnusable as PoolUnusable,
     TooOld as TooOld,
+    UnfitHost as UnfitHost,
     VolumeExists as VolumeExists,
     VolumeNotFound as VolumeNotFound,
 )
@@ -98,6 +99,7 @@ from millpond.errors.placement import (
 from millpond.errors.servers import (
     Ambiguous as Ambiguous,
     ArchiveRefused as ArchiveRefused,
+    DiskInUse as DiskInUse,
     Busy as Busy,
     DiskNotFound as DiskNotFound,
     DiskOverlaid as DiskOverlaid,
@@ -109,6 +111,7 @@ from millpond.errors.servers import (
     GuestWritesFaster as GuestWritesFaster,
     HostNotConfigured as HostNotConfigured,
     Interrupted as Interrupted,
+    LeftUnfinished as LeftUnfinished,
     NameTaken as NameTaken,
     NoAddress as NoAddress,
     NeedsHostFiles as NeedsHostFiles,

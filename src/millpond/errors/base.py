@@ -21,6 +21,7 @@ class Tool(StrEnum):
     VOLUMES = "millpond pool show"
     TEMPLATES = "millpond cache list"
     FETCH_TEMPLATE = "millpond cache fetch IMAGE"
+    HOST = "millpond host"
     HOSTS = "millpond host list"
     REPORT_HOSTS = "millpond host list --refresh"
     OPTIONS = "millpond config sample"

@@ -47,6 +47,16 @@ class ExceedsHost(BadInput):
 
 
 @dataclass(eq=False)
+class UnfitHost(BadInput):
+    """One that a server cannot move to."""
+
+    reason: str
+    advised: str = "choose another host"
+    message = "{self.reason}"
+    hint = "{self.advised}"
+
+
+@dataclass(eq=False)
 class VolumeExists(Conflict):
     pool: str
     name: str

@@ -82,12 +82,37 @@ class Interrupted(Conflict):
 
 
 @dataclass(eq=False)
+class LeftUnfinished(Conflict):
+    """Its host died, and evacuation cannot take the place of what was under way."""
+
+    server: str
+    host: str
+    verb: str
+    step: str
+    message = (
+        "server {self.server!r} was in the middle of {self.verb!r}, at step {self.step!r}, when "
+        "host {self.host!r} died: only with that host it can be finished or undone"
+    )
+    hint = "keep the server, and bring the host back: then '{tool.REPAIR}' does so"
+
+
+@dataclass(eq=False)
 class WrongState(Conflict):
     server: str
     state: str
     needed: str
     message = "server {self.server!r} is {self.state}; this needs it to be {self.needed}"
     hint = "'{tool.SERVER} show {self.server}' tells more"
+
+
+@dataclass(eq=False)
+class DiskInUse(Conflict):
+    """Somebody has a disk of a server open whose host is said to be dead."""
+
+    server: str
+    reason: str
+    message = "a disk of server {self.server!r} is in use: {self.reason}"
+    hint = "its host is not fenced, a guest runs there: power the host off, and try again"
 
 
 @dataclass(eq=False)

@@ -16,6 +16,7 @@ from millpond.model.server import Server
 from millpond.records.journal import Watch
 from millpond.scheduling.api import LazyTransport
 from millpond.scheduling.claims import Claims, PlacedClaims
+from millpond.scheduling.disabled import DisabledHosts
 from millpond.scheduling.placement import Placement
 from millpond.scheduling.reporter import Reporter, ReportFile
 from millpond.scheduling.scheduler import Scheduler
@@ -56,6 +57,7 @@ class Deployment(Shared):
             self.records,
             self.locks,
             ReportFile(self._placement_directory / "reported.json", settings.report_interval),
+            DisabledHosts(self.settings.state_path / "hosts" / "disabled.json", self.locks),
         )
         return Scheduler(
             self._placement,
@@ -109,7 +111,8 @@ class Deployment(Shared):
                 reporter.report_if_due()
             answers = reporter.ask_hosts()
         servers, _ = self.records.readable()
-        return summarize(reporter.hosts, answers, reporter.known(), servers)
+        disabled = reporter.disabled.read()
+        return summarize(reporter.hosts, answers, reporter.known(), disabled, servers)
 
     def find(self, name_or_id: str, *, shortened: bool = False) -> tuple[Host, Server]:
         """A server, and its host."""

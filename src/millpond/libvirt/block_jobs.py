@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from millpond.errors import LibvirtFailed, Unsupported
+from millpond.libvirt.domain_disks import find_path
 from millpond.model.formats import DiskFormat
 from millpond.model.names import ServerId
 from millpond.system import libvirtd
@@ -17,6 +19,7 @@ from millpond.xml.domain import (
     SnapshotDiskXml,
     SourceXml,
 )
+from millpond.xml.migration import put_layers
 
 COPY = "copy"
 """As a domain names a job that copies a disk. It is never a snapshot's of ours: that one's is
@@ -38,7 +41,7 @@ class BlockJobs:
         with self._running(id, f"freezing {', '.join(overlays)}") as domain:
             running = DomainXml.from_xml(domain.XMLDesc(0))
             for target in overlays:
-                _refuse_another_definition(domain, running, target)
+                _define_alike(domain, running, target)
             disks = tuple(
                 _snapshot_disk(disk, overlays.get(disk.target)) for disk in running.disks
             )
@@ -102,17 +105,25 @@ class BlockJobs:
             yield connection.lookupByUUIDString(id)
 
 
-def _refuse_another_definition(domain: Any, running: DomainXml, target: str) -> None:
+def _define_alike(domain: Any, running: DomainXml, target: str) -> None:
     """libvirt leads the definition to the overlay, too (trap 28), but only if it names the same
-    disk. Otherwise what the guest wrote would be forgotten with its next start."""
-    defined = DomainXml.from_xml(domain.XMLDesc(libvirtd.XML_INACTIVE)).disk(target)
-    found = running.disk(target)
-    if not found or not defined or found.source != defined.source:
+    disk in the same way. Otherwise what the guest wrote would be forgotten with its next start."""
+    definition = domain.XMLDesc(libvirtd.XML_WHOLE)
+    defined, found = DomainXml.from_xml(definition).disk(target), running.disk(target)
+    here, there = (found and found.source), (defined and defined.source)
+    if here and there and here == there:
+        return
+    if not here or not there or find_path(domain, here) != find_path(domain, there):
         raise Unsupported(
             f"freezing {target}",
             "the running domain and its definition name different disks",
             "reboot the server, or make the snapshot while it is off",
         )
+    assert found
+    assert defined
+    named = replace(found, backing=defined.backing)
+    text = put_layers(definition, {target: named})
+    domain.connect().defineXMLFlags(text, libvirtd.DOMAIN_DEFINE_FLAGS)
 
 
 def _snapshot_disk(disk: DiskXml, overlay: str | None) -> SnapshotDiskXml:

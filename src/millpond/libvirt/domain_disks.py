@@ -10,7 +10,7 @@ from millpond.model.names import ServerId
 from millpond.system import libvirtd
 from millpond.system.libvirtd import Libvirtd
 from millpond.system.waiting import wait_until
-from millpond.xml.domain import ChainsXml, DiskXml, DomainXml
+from millpond.xml.domain import ChainsXml, DiskXml, DomainXml, SourceXml
 
 DETACH_PATIENCE = 10
 """Seconds that a guest has to let a disk go; one that means to needs less than one."""
@@ -43,7 +43,7 @@ class DomainDisks:
                 found = _disk_of(domain, disk.target, flags)
                 if found is None:
                     domain.attachDeviceFlags(disk.to_xml(), flags)
-                elif not _is_same(found, disk):
+                elif not _is_same(domain, found, disk):
                     raise Conflict(
                         f"domain {domain.name()!r} has another device at {disk.target}",
                         f"'virsh domblklist {domain.name()}' shows what somebody attached there",
@@ -55,7 +55,7 @@ class DomainDisks:
         for flags in (libvirtd.AFFECT_LIVE, libvirtd.AFFECT_CONFIG):
             with get_domain(self._host, id, f"detaching {disk.target} from", slow=True) as domain:
                 found = _disk_of(domain, disk.target, flags)
-                if found is None or not _is_same(found, disk):
+                if found is None or not _is_same(domain, found, disk):
                     continue
                 domain.detachDeviceFlags(found.to_xml(), flags)
             if flags == libvirtd.AFFECT_LIVE:
@@ -90,11 +90,13 @@ def _targets(domain: Any) -> set[str]:
     return {disk.target for disk in DomainXml.from_xml(domain.XMLDesc(0)).disks}
 
 
-def _is_same(found: DiskXml, disk: DiskXml) -> bool:
+def _is_same(domain: Any, found: DiskXml, disk: DiskXml) -> bool:
     """By where its bytes are. libvirt adds to a source what it knows besides."""
     if found.source is None or disk.source is None:
         return False
     there, wanted = found.source, disk.source
+    if there.file or there.device:
+        return find_path(domain, there) == find_path(domain, wanted)
     return (there.pool, there.volume, there.file, there.device, there.name) == (
         wanted.pool,
         wanted.volume,
@@ -102,6 +104,15 @@ def _is_same(found: DiskXml, disk: DiskXml) -> bool:
         wanted.device,
         wanted.name,
     )
+
+
+def find_path(domain: Any, source: SourceXml) -> str | None:
+    """Also of a volume: one that came from another host while its guest ran is named by its path
+    until it is started again (trap 16)."""
+    if source.pool and source.volume:
+        pool = domain.connect().storagePoolLookupByName(source.pool)
+        return str(pool.storageVolLookupByName(source.volume).path())
+    return source.file or source.device
 
 
 def _disk_of(domain: Any, target: str, flags: int) -> DiskXml | None:

@@ -95,28 +95,21 @@ class Domains:
 
     def power_off(self, id: ServerId) -> None:
         """Pull the plug. A domain that is off or gone is no error."""
-        with self.suppress_if_off(id), _find(self._host, id, "powering off", slow=True) as domain:
+        found = _find(self._host, id, "powering off", slow=True)
+        with self.suppress_if_off(id), _tolerate_gone(), found as domain:
             if domain and domain.isActive():
                 domain.destroy()
 
     def undefine(self, id: ServerId) -> None:
         """A domain that is gone already is no error."""
-        with _find(self._host, id, "undefining") as domain:
+        with _tolerate_gone(), _find(self._host, id, "undefining") as domain:
             if domain:
                 domain.undefineFlags(libvirtd.UNDEFINE_FLAGS)
 
-    @contextmanager
-    def pause(self, id: ServerId) -> Iterator[None]:
-        """For the block: a running guest does nothing meanwhile."""
-        runs = self.state(id) == "running"
-        try:
-            if runs:
-                with get_domain(self._host, id, "pausing") as domain:
-                    domain.suspend()
-            yield
-        finally:
-            if runs:
-                self.resume(id)
+    def suspend(self, id: ServerId) -> None:
+        """Until resume() the guest does nothing. One that does nothing already is no error."""
+        with self.suppress_if_off(id), get_domain(self._host, id, "pausing") as domain:
+            domain.suspend()
 
     def resume(self, id: ServerId) -> None:
         """A guest that is not paused is no error."""
@@ -143,6 +136,19 @@ class Domains:
             stream = domain.connect().newStream(0)
             domain.openConsole(None, stream, libvirtd.CONSOLE_FORCE)
             return ConsoleStream(stream)
+
+
+@contextmanager
+def pausing(domains: Domains, id: ServerId) -> Iterator[None]:
+    """For the block: a running guest does nothing meanwhile."""
+    runs = domains.state(id) == "running"
+    try:
+        if runs:
+            domains.suspend(id)
+        yield
+    finally:
+        if runs:
+            domains.resume(id)
 
 
 class DomainRecords:
@@ -186,7 +192,8 @@ class DomainRecords:
                     domain.metadata(libvirtd.METADATA_ELEMENT, NAMESPACE, libvirtd.AFFECT_CONFIG)
                 )
         except LibvirtFailed as error:
-            if error.code in (libvirtd.NO_METADATA, libvirtd.NO_SUCH_DOMAIN):
+            # A transient domain has no definition: one that just arrives, or somebody else's.
+            if error.code in {*libvirtd.NO_METADATA, libvirtd.NO_SUCH_DOMAIN}:
                 return None
             raise
 
@@ -218,6 +225,16 @@ def get_domain(host: Libvirtd, id: ServerId, doing: str, *, slow: bool = False) 
 def _find(host: Libvirtd, id: ServerId, doing: str, *, slow: bool = False) -> Iterator[Any | None]:
     with host.calling(f"{doing} domain {id}", slow=slow) as connection:
         yield libvirtd.find_domain(connection, id)
+
+
+@contextmanager
+def _tolerate_gone() -> Iterator[None]:
+    """It may go meanwhile: one that was about to come from another host does so by itself."""
+    try:
+        yield
+    except LibvirtFailed as error:
+        if error.code != libvirtd.NO_SUCH_DOMAIN:
+            raise
 
 
 def read_definition(host: Libvirtd, id: ServerId) -> str:

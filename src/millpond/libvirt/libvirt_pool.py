@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from millpond.errors import (
 )
 from millpond.libvirt.locality import Probe, probe
 from millpond.libvirt.pool import CAPABILITIES, PoolType
-from millpond.model.callbacks import Progress, noop
 from millpond.model.layer import CephAccess, RbdSource, Source, VolumeSource
 from millpond.model.sizes import format_size
 from millpond.model.volume import Clearing, ClearMethod, PoolUsage, Volume, VolumeSpec
@@ -159,15 +158,11 @@ class LibvirtPool:
                 stream.send(content[start : start + PIECE])
             stream.finish()
 
-    def send(self, name: str, source: Path, progress: Progress = noop) -> None:
-        size, flags = source.stat().st_size, self._sparsely(libvirtd.UPLOAD_SPARSE)
-        with (
-            open(source, "rb") as file,
-            self._writing(name, size) as pool,
-            open_stream(pool) as stream,
-        ):
-            pool.storageVolLookupByName(name).upload(stream, 0, size, flags)
-            streams.send(stream, file.fileno(), progress, sparse=self.capabilities.sparse)
+    def send(self, name: str, pieces: Iterable[Piece], length: int) -> None:
+        flags = self._sparsely(libvirtd.UPLOAD_SPARSE)
+        with self._writing(name, length) as pool, open_stream(pool) as stream:
+            pool.storageVolLookupByName(name).upload(stream, 0, length, flags)
+            streams.send(stream, pieces, sparse=self.capabilities.sparse)
 
     def pieces(self, name: str) -> Iterator[Piece]:
         sparse = self.capabilities.sparse

@@ -1,17 +1,16 @@
 """A pool in memory, under the same contract tests as libvirt's."""
 
-import itertools
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from millpond.errors import NoSpace, Unsupported, VolumeExists, VolumeNotFound
 from millpond.libvirt.pool import CAPABILITIES, PoolType
-from millpond.model.callbacks import Progress, noop
 from millpond.model.layer import CephAccess, Source, VolumeSource
 from millpond.model.sizes import GiB, format_size
 from millpond.model.volume import PoolUsage, Volume, VolumeSpec
+from millpond.system import streams
 from millpond.system.streams import Piece
 
 
@@ -38,7 +37,6 @@ class MemoryPool:
         self._volumes: dict[str, Volume] = {}
         self._contents = {} if contents is None else contents
         self._lock = threading.Lock()
-        self._clock = itertools.count(1)
 
     def find(self, name: str) -> Volume | None:
         return self._volumes.get(name)
@@ -89,10 +87,11 @@ class MemoryPool:
         )
         self._contents[volume.path] = content + before[len(content) :]
 
-    def send(self, name: str, source: Path, progress: Progress = noop) -> None:
-        content = source.read_bytes()
+    def send(self, name: str, pieces: Iterable[Piece], length: int) -> None:
+        content = b"".join(streams.plain(pieces))
+        if len(content) != length:
+            raise Unsupported(f"{len(content)} bytes for volume {name}", f"it was to be {length}")
         self.upload(name, content)
-        progress(len(content))
 
     def pieces(self, name: str) -> Iterator[Piece]:
         volume = self.get(name)
@@ -110,7 +109,7 @@ class MemoryPool:
         return PoolUsage(capacity=self._size, allocation=used, available=self._size - used)
 
     def _now(self) -> str:
-        return str(next(self._clock))
+        return str(time.time_ns())
 
     def _add(self, spec: VolumeSpec, capacity: int, allocation: int) -> Volume:
         with self._lock:

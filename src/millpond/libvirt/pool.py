@@ -1,6 +1,6 @@
 """A pool of volumes: what every implementation promises (tests/contract/pool.py)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -81,9 +81,9 @@ class Pool(Protocol):
         at what it has received (trap 2)."""
         ...
 
-    def send(self, name: str, source: Path, progress: Progress = noop) -> None:
-        """A file of this machine into a volume that was made as long as it is, in one pass; holes
-        stay holes. The same holds as of an upload. Broken off, the volume is left half filled."""
+    def send(self, name: str, pieces: Iterable[Piece], length: int) -> None:
+        """So many bytes into a volume that was made as long, in one pass; holes stay holes. The
+        same holds as of an upload. Broken off, the volume is left half filled."""
         ...
 
     def pieces(self, name: str) -> Iterator[Piece]:
@@ -123,6 +123,11 @@ CAPABILITIES: Mapping[PoolType, PoolCapabilities] = {
         formats=frozenset({DiskFormat.RAW}), grows=True, sparse=True, remote=True
     ),
 }
+
+
+def send_file(pool: Pool, name: str, source: Path, progress: Progress = noop) -> None:
+    """A file of this machine into a volume that was made as long as it is."""
+    pool.send(name, streams.read(source, progress), source.stat().st_size)
 
 
 def download(pool: Pool, name: str, target: Path, progress: Progress = noop) -> None:

@@ -1,11 +1,12 @@
 """Which hosts share a pool: proven by a volume that one makes and the others see (B32)."""
 
 import logging
+import secrets
 import uuid
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 
-from millpond.errors import MillpondError, VolumeNotFound
+from millpond.errors import MillpondError, NoSpace, VolumeNotFound
 from millpond.libvirt.pool import Pool
 from millpond.model.formats import DiskFormat
 from millpond.model.sizes import MiB
@@ -33,6 +34,40 @@ def sharers(pools: Mapping[str, Pool], owner: str) -> list[frozenset[str]]:
     return groups
 
 
+def are_one(one: Pool, other: Pool, owner: str) -> bool:
+    """Whether two hosts have the same volumes in these pools now. Raises what cannot be known.
+
+    Each makes a mark: whoever has made something in an NFS directory also sees what others made
+    there. One alone is enough, where the other pool is full. The caller holds a lock.
+    """
+    prefix = f"{_PREFIX}{owner}-"
+    for pool in (one, other):
+        _cleanup(pool, prefix)
+    with _marking(one, prefix) as first, _marking(other, prefix) as second:
+        if isinstance(first, NoSpace) and isinstance(second, NoSpace):
+            raise first
+        return _has(other, first) or _has(one, second)
+
+
+@contextmanager
+def _marking(pool: Pool, prefix: str) -> Iterator[str | NoSpace]:
+    name = f"{prefix}{secrets.token_hex(8)}"
+    try:
+        pool.create(VolumeSpec(name=name, format=DiskFormat.RAW, capacity=MiB))
+    except NoSpace as error:
+        yield error
+        return
+    try:
+        yield name
+    finally:
+        pool.delete(name)
+
+
+def _has(pool: Pool, mark: str | NoSpace) -> bool:
+    pool.refresh()
+    return isinstance(mark, str) and pool.find(mark) is not None
+
+
 def is_sharing_probe(volume: str) -> bool:
     return volume.startswith(_PREFIX)
 
@@ -58,7 +93,7 @@ def _sees(host: str, pool: Pool, name: str) -> bool:
 
 
 def _cleanup(pool: Pool, prefix: str) -> None:
-    for volume in pool.volumes():
-        if volume.name.startswith(prefix):
+    for name in pool.names():
+        if name.startswith(prefix):
             with suppress(VolumeNotFound):
-                pool.delete(volume.name)
+                pool.delete(name)

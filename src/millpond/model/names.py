@@ -91,6 +91,12 @@ def grown_name(volume: str) -> str:
     return f"{volume}.grown"
 
 
+def rebuilt_name(volume: str) -> str:
+    """The disk that comes after this one: no two of them have one name, and none is renamed."""
+    suffix = ".rebuilt"
+    return volume.removesuffix(suffix) if volume.endswith(suffix) else f"{volume}{suffix}"
+
+
 def extracted_name(volume: str) -> str:
     """What a volume holds, as one image beside it, while that is fetched from another machine."""
     return f"{volume}.extracted"

@@ -65,16 +65,48 @@ class NicDetails(Details):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InsertDetails(Details):
+    """Of ``cdrom insert``."""
+
+    adds_drive: bool = False
+    """The server had none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RenameDetails(Details):
     before: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResizeDetails(Details):
-    """What it had before."""
+class FormerSizes(Details):
+    """What a server had before a resize."""
 
     vcpus: int
     memory: int
+    flavor: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResizeDetails(FormerSizes):
+    live: bool = False
+    """Its guest is given the new ones while it runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildDetails(Details):
+    """What it was made from before, and whether it ran."""
+
+    image: str
+    name: str
+    format: str
+    ran: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RescueDetails(Details):
+    """Of ``rescue`` and ``unrescue``: whether it ran before."""
+
+    ran: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

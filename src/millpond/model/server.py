@@ -10,7 +10,13 @@ from millpond.model.devices import Devices
 from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId, ServerId, extracted_name, grown_name
-from millpond.model.operation import DeleteDetails, Operation, OverlayDetails, Overlays
+from millpond.model.operation import (
+    DeleteDetails,
+    FormerSizes,
+    Operation,
+    OverlayDetails,
+    Overlays,
+)
 from millpond.model.sizes import GiB, MiB
 
 
@@ -25,6 +31,17 @@ class Flavor:
     swap: int = 0
     extra_specs: Mapping[str, str] = field(default_factory=dict)
     """What hosts must have for it, by Nova's names."""
+    max_vcpus: int = 0
+    max_memory: int = 0
+    """What the two can become while it runs; 0: no more than it has."""
+
+    @property
+    def most_vcpus(self) -> int:
+        return max(self.vcpus, self.max_vcpus)
+
+    @property
+    def most_memory(self) -> int:
+        return max(self.memory, self.max_memory)
 
 
 SMALL = Flavor(name="small", vcpus=1, memory=1 * GiB)
@@ -32,6 +49,12 @@ SMALL = Flavor(name="small", vcpus=1, memory=1 * GiB)
 
 SCHEMA = 1
 """Version of the record's layout; a newer one than ours is refused, never guessed at."""
+
+RESCUE = "disk.rescue"
+"""The role of the disk that a server is rescued by."""
+
+SAVED = "disk.saved"
+"""The role of what its root disk was before a resize that can be reverted."""
 
 TARGET_PREFIXES = {"virtio": "vd", "scsi": "sd", "sata": "sd", "usb": "sd", "ide": "hd"}
 """How a guest names its disks, by their bus."""
@@ -206,6 +229,15 @@ class Hardware:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """What a move left on a host that did not answer: its domain, off, and copies of its disks."""
+
+    host: str
+    disks: tuple[Disk, ...]
+    """As they are there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     id: ServerId
     name: str
@@ -230,6 +262,10 @@ class Server:
     """For people."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """For people and scripts, to find it by."""
+    resized_from: FormerSizes | None = None
+    """Until a resize that can be reverted is confirmed; its root disk of then is another disk."""
+    leftovers: tuple[Leftover, ...] = ()
+    """On other hosts; nothing of it is used."""
     schema: int = field(default=SCHEMA)
 
     @property
@@ -243,6 +279,10 @@ class Server:
     @property
     def starts_with_host(self) -> bool:
         return self.should_run and self.autostart
+
+    @property
+    def is_rescued(self) -> bool:
+        return self.find_disk(RESCUE) is not None
 
     def find_disk(self, role: str = "disk") -> Disk | None:
         """By its role, or by its target."""
@@ -265,6 +305,10 @@ class Server:
             Content.CDROM: self.cdrom and self.cdrom.image,
         }
         return {content: image for content, image in found.items() if image}
+
+    def image_of(self, disk: Disk) -> ImageRef | None:
+        """What it was made from; None: from none."""
+        return disk.image or self.images.get(disk.content)
 
     @property
     def every_image(self) -> tuple[ImageRef, ...]:

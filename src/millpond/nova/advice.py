@@ -21,6 +21,7 @@ _PROGRAMS = {
     Tool.VOLUMES: "virsh vol-list",
     Tool.TEMPLATES: "virsh vol-list nova-base-images-pool",
     Tool.FETCH_TEMPLATE: "openstack aggregate cache image AGGREGATE IMAGE",
+    Tool.HOST: "openstack compute service",
     Tool.HOSTS: "openstack hypervisor list",
     Tool.REPORT_HOSTS: "openstack hypervisor list",
     Tool.OPTIONS: "millpond config sample",

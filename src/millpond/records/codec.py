@@ -5,7 +5,7 @@ key, as every version has written them."""
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ import msgspec
 
 from millpond.errors import DamagedRecord, NewerRecord
 from millpond.model.layer import VolumeSource
+from millpond.model.move import MigrateDetails
 from millpond.model.operation import (
     ROOT,
     DeleteDetails,
@@ -21,6 +22,7 @@ from millpond.model.operation import (
     DiskDetails,
     GrowDetails,
     GrowMethod,
+    InsertDetails,
     NativeSnapshotDetails,
     NicDetails,
     NotRunningDetails,
@@ -28,7 +30,9 @@ from millpond.model.operation import (
     OtherDetails,
     OverlayDetails,
     Overlays,
+    RebuildDetails,
     RenameDetails,
+    RescueDetails,
     ResizeDetails,
     SnapshotDetails,
 )
@@ -93,24 +97,29 @@ def decode_server(content: bytes, where: Path) -> Server:
     server = decode(content, Server, where, SCHEMA)
     try:
         return replace(server, operation=server.operation and _type_details(server.operation))
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, msgspec.MsgspecError) as error:
         raise DamagedRecord(where, f"the details of its operation: {error}") from error
 
 
 def _type_details(operation: Operation) -> Operation:
     found = operation.details
     entries = found.entries if isinstance(found, OtherDetails) else {}
+    if operation.verb in ("migrate", "live migrate", "evacuate"):
+        move = msgspec.json.decode(entries["move"], type=MigrateDetails)
+        return replace(operation, details=move)
     return replace(operation, details=_decode_details(operation.verb, entries))
 
 
 def _encode_details(details: Details | None) -> dict[str, str]:
     match details:
+        case MigrateDetails():
+            return {"move": msgspec.json.encode(details).decode()}
         case GrowDetails(role=role, size=size, method=method):
             return {"role": role, "size": str(size), "way": method.value}
-        case ResizeDetails(vcpus=vcpus, memory=memory):
-            return {"vcpus": str(vcpus), "memory": str(memory)}
-        case DiskDetails() | NicDetails() | RenameDetails():
-            return dict(plain(details))
+        case DiskDetails() | NicDetails() | RenameDetails() | ResizeDetails():
+            return _encode_each(details)
+        case InsertDetails() | RebuildDetails() | RescueDetails():
+            return _encode_each(details)
         case DeleteDetails(force=force, overlays=overlays):
             return {**_encode_overlays(overlays), **_flag("force", force)}
         case SnapshotDetails():
@@ -120,25 +129,51 @@ def _encode_details(details: Details | None) -> dict[str, str]:
     return {}
 
 
+def _encode_each(details: Details) -> dict[str, str]:
+    """Word by word."""
+    found: dict[str, str] = {}
+    for key, value in plain(details).items():
+        found |= _flag(key, value) if isinstance(value, bool) else {key: str(value)}
+    return found
+
+
 def _decode_details(verb: str, entries: Mapping[str, str]) -> Details | None:
-    match verb:
-        case "grow":
-            # Resizing was once the only one, and not written.
-            method = GrowMethod(entries.get("way", GrowMethod.RESIZE))
-            return GrowDetails(role=entries["role"], size=int(entries["size"]), method=method)
-        case "disk add" | "disk remove" | "disk attach" | "disk detach":
-            return DiskDetails(role=entries["role"])
-        case "nic add" | "nic remove":
-            return NicDetails(mac=entries["mac"])
-        case "rename":
-            return RenameDetails(before=entries["before"])
-        case "resize":
-            return ResizeDetails(vcpus=int(entries["vcpus"]), memory=int(entries["memory"]))
-        case "delete":
-            return DeleteDetails(force="force" in entries, overlays=_decode_overlays(entries))
-        case "snapshot":
-            return _decode_snapshot(entries)
+    if decode := _DECODERS.get(verb):
+        return decode(entries)
     return OtherDetails(entries=entries) if entries else None
+
+
+def _decode_grow(entries: Mapping[str, str]) -> Details:
+    """Resizing was once the only method, and not written."""
+    method = GrowMethod(entries.get("way", GrowMethod.RESIZE))
+    return GrowDetails(role=entries["role"], size=int(entries["size"]), method=method)
+
+
+def _decode_disk(entries: Mapping[str, str]) -> Details:
+    return DiskDetails(role=entries["role"])
+
+
+def _decode_nic(entries: Mapping[str, str]) -> Details:
+    return NicDetails(mac=entries["mac"])
+
+
+def _decode_insert(entries: Mapping[str, str]) -> Details:
+    return InsertDetails(adds_drive="adds_drive" in entries)
+
+
+def _decode_resize(entries: Mapping[str, str]) -> Details:
+    vcpus, memory = int(entries["vcpus"]), int(entries["memory"])
+    flavor, live = entries.get("flavor", ""), "live" in entries
+    return ResizeDetails(vcpus=vcpus, memory=memory, flavor=flavor, live=live)
+
+
+def _decode_rescue(entries: Mapping[str, str]) -> Details:
+    return RescueDetails(ran="ran" in entries)
+
+
+def _decode_rebuild(entries: Mapping[str, str]) -> Details:
+    image, name, format = (entries[key] for key in ("image", "name", "format"))
+    return RebuildDetails(image=image, name=name, format=format, ran="ran" in entries)
 
 
 def _encode_snapshot(details: SnapshotDetails) -> dict[str, str]:
@@ -184,6 +219,28 @@ def _decode_overlays(entries: Mapping[str, str]) -> Overlays:
             pool = entries[key.replace("volume", "pool", 1)]
             found[role or ROOT] = VolumeSource(pool=pool, volume=volume)
     return found
+
+
+_DECODERS: Mapping[str, Callable[[Mapping[str, str]], Details]] = {
+    "grow": _decode_grow,
+    "disk add": _decode_disk,
+    "disk remove": _decode_disk,
+    "disk attach": _decode_disk,
+    "disk detach": _decode_disk,
+    "nic add": _decode_nic,
+    "nic remove": _decode_nic,
+    "rename": lambda entries: RenameDetails(before=entries["before"]),
+    "cdrom insert": _decode_insert,
+    "resize": _decode_resize,
+    "rebuild": _decode_rebuild,
+    "rescue": _decode_rescue,
+    "unrescue": _decode_rescue,
+    "delete": lambda entries: DeleteDetails(
+        force="force" in entries, overlays=_decode_overlays(entries)
+    ),
+    "snapshot": _decode_snapshot,
+}
+"""By verb; of any other the details are kept as they were found."""
 
 
 def _flag(name: str, value: bool) -> dict[str, str]:

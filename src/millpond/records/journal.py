@@ -46,6 +46,8 @@ class Verb(Generic[S]):
     """When its process died, the next one goes on from its step; otherwise it undoes them."""
     arrived: Callable[[S, str], bool] = never
     """Whether one that does not resume has come so far, at this step, that it is finished."""
+    no_return: str = ""
+    """Once this step is written down, it only goes forward."""
 
     @property
     def step_names(self) -> tuple[str, ...]:
@@ -53,7 +55,14 @@ class Verb(Generic[S]):
 
     def goes_forward(self, state: S, step: str) -> bool:
         """Whether who finds it interrupted at ``step`` finishes it."""
-        return self.resumes or self.arrived(state, step)
+        return self.resumes or self.has_no_return(step) or self.arrived(state, step)
+
+    def has_no_return(self, step: str) -> bool:
+        """Whether this step, or one before it, is the one without return. One that another
+        version has written down may be unknown."""
+        names = self.step_names
+        first = names.index(self.no_return) if self.no_return else len(names)
+        return step in names[first:]
 
 
 def as_step(act: Callable[[S], object]) -> Callable[[S], S]:
@@ -116,11 +125,12 @@ def run(
             with beginning if index == 0 else nullcontext():
                 state = journal.enter(state, verb.name, step.name)
         except (MillpondError, OSError):
-            if index:
+            if index and not verb.has_no_return(step.name):  # it may be written down all the same
                 _give_up(verb, index - 1, state, journal)
             raise
         except BaseException:  # an interruption may come when it is written already
-            _give_up(verb, max(index - 1, 0), state, journal, written=index)
+            if not verb.has_no_return(step.name):
+                _give_up(verb, max(index - 1, 0), state, journal, written=index)
             raise
         try:
             state = _take(verb, step, state, watch)
@@ -181,6 +191,8 @@ def _give_up(
 
 def _can_go_back(verb: Verb[S], index: int) -> bool:
     """While we live, a verb that resumes is given up as long as all of it can be undone."""
+    if verb.has_no_return(verb.steps[index].name):
+        return False
     return not verb.resumes or all(step.undo for step in verb.steps[: index + 1])
 
 

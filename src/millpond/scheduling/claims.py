@@ -7,7 +7,8 @@ from typing import Protocol
 from millpond.errors import Busy, NoRoom, NotReported
 from millpond.model.server import Server
 from millpond.records.records import Records
-from millpond.scheduling.placement import Placement
+from millpond.scheduling import moves
+from millpond.scheduling.placement import Allocations, Placement
 from millpond.scheduling.providers import Hosts, allocations_for
 
 LOG = logging.getLogger(__name__)
@@ -23,6 +24,19 @@ class Claims(Protocol):
 
     def release(self, server: Server) -> None: ...
 
+    def begin_move(self, moved: Server, migration: str) -> None:
+        """What the server takes as it will be elsewhere, besides what it has here. Raises
+        NoRoom, and it has what it had."""
+        ...
+
+    def confirm_move(self, migration: str) -> None:
+        """What it had here is free."""
+        ...
+
+    def revert_move(self, server: Server, migration: str) -> None:
+        """What it would have had elsewhere is free."""
+        ...
+
 
 class PlacedClaims:
     """In Placement."""
@@ -32,13 +46,27 @@ class PlacedClaims:
         self._find_hosts = find_hosts
 
     def hold(self, server: Server) -> None:
-        host = self._find_hosts().get(server.host)
-        if host is None:
-            raise NotReported(server.host)
-        self._placement.allocations.claim(server.id, allocations_for(server, host))
+        self._placement.allocations.claim(server.id, self._allocations_for(server))
 
     def release(self, server: Server) -> None:
         self._placement.allocations.release(server.id)
+
+    def begin_move(self, moved: Server, migration: str) -> None:
+        there = self._allocations_for(moved)
+        moves.begin(self._placement.allocations, moved.id, migration, there)
+
+    def confirm_move(self, migration: str) -> None:
+        moves.confirm(self._placement.allocations, migration)
+
+    def revert_move(self, server: Server, migration: str) -> None:
+        here = self._allocations_for(server)
+        moves.revert(self._placement.allocations, server.id, migration, here)
+
+    def _allocations_for(self, server: Server) -> Allocations:
+        host = self._find_hosts().get(server.host)
+        if host is None:
+            raise NotReported(server.host)
+        return allocations_for(server, host)
 
 
 def follow_providers(placement: Placement, records: Records, before: Hosts, now: Hosts) -> None:

@@ -88,6 +88,8 @@ class Decision:
                 f"all: '{Tool.REPORT_HOSTS}' reports those of our hosts, others need a "
                 "Nova that does; set filter_hosts_by_image_type_support = false until all have"
             )
+        if self.request.purpose.moves:
+            return f"'{Tool.SERVER} migrate SERVER --dry-run' shows every host and what it lacks"
         return f"'{Tool.EXPLAIN}' shows every host and what it lacks"
 
 

@@ -126,7 +126,9 @@ class HostInventory:
     pools: tuple[PoolInventory, ...]
 
 
-def inventory_of(host: SchedulableHost, facts: HostFacts, shared: Shared) -> HostInventory:
+def inventory_of(
+    host: SchedulableHost, facts: HostFacts, shared: Shared, *, disabled: bool = False
+) -> HostInventory:
     capacity = host.capacity
     landing = host.pools_by_image_type(facts.hypervisor)
     return HostInventory(
@@ -142,6 +144,7 @@ def inventory_of(host: SchedulableHost, facts: HostFacts, shared: Shared) -> Hos
             of_images(facts.hypervisor, landing)
             | of_buses(facts.buses)
             | of_architectures(facts.architectures)
+            | ({DISABLED} if disabled else set())
         ),
         pools=tuple(_pool_inventories(host, landing, shared)),
     )

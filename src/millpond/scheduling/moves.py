@@ -11,13 +11,15 @@ from millpond.scheduling.placement import Allocations, ConsumerAllocations, Look
 def begin(
     placed: ConsumerAllocations, server: str, migration: str, destination: Allocations
 ) -> None:
-    """NoRoom, and everything as it was, if it does not fit there. Done twice it is done once."""
+    """NoRoom, and everything as it was, if it does not fit there. Done twice it is done once. What
+    it has of a pool that both hosts share counts once."""
 
     def writes(look: Look) -> Iterable[Write]:
         moving, leaving = look(server), look(migration)
         yield moving.writing(destination)
         if not leaving.consumer.allocations:
-            yield leaving.writing(moving.consumer.held)
+            held = moving.consumer.held
+            yield leaving.writing({each: held[each] for each in held if each not in destination})
 
     placed.change(server, writes)
 
@@ -27,13 +29,13 @@ def confirm(placed: ConsumerAllocations, migration: str) -> None:
     placed.release(migration)
 
 
-def revert(placed: ConsumerAllocations, server: str, migration: str) -> None:
-    """It stays here: what it would have had there is free."""
+def revert(placed: ConsumerAllocations, server: str, migration: str, here: Allocations) -> None:
+    """It stays, with what it takes here: what it would have had there is free."""
 
     def writes(look: Look) -> Iterable[Write]:
         staying, left = look(server), look(migration)
         if left.consumer.allocations:
-            yield staying.writing(left.consumer.held)
+            yield staying.writing(here)
             yield left.writing({})
 
     placed.change(server, writes)

@@ -30,6 +30,11 @@ class Purpose(StrEnum):
     REBUILD = "rebuild"
 
     @property
+    def moves(self) -> bool:
+        """From one host to another."""
+        return self in (Purpose.MIGRATE, Purpose.LIVE_MIGRATE)
+
+    @property
     def stays(self) -> bool:
         """On its host, with what it has there."""
         return self is Purpose.REBUILD

@@ -11,6 +11,7 @@ from millpond.libvirt.facts import HostFacts
 from millpond.records import codec
 from millpond.records.records import Records
 from millpond.scheduling.claims import follow_providers
+from millpond.scheduling.disabled import DisabledHosts
 from millpond.scheduling.host import SchedulableHost
 from millpond.scheduling.inventory import (
     ProviderTrees,
@@ -106,12 +107,14 @@ class Reporter:
         records: Records,
         locks: Locks,
         file: ReportFile,
+        disabled: DisabledHosts,
     ) -> None:
         self.hosts = hosts
         self._placement = placement
         self._records = records
         self._locks = locks
         self._file = file
+        self.disabled = disabled
 
     def known(self) -> LastReports:
         """Hosts of the configuration that were reported at some time."""
@@ -191,8 +194,12 @@ class Reporter:
         for name, found in facts.items():
             if found.uuid in left_names:
                 trees.rename(found.uuid, name)
+        disabled = self.disabled.read()
         trees.publish(
-            [inventory_of(self.hosts[name], found, shared[name]) for name, found in facts.items()]
+            [
+                inventory_of(self.hosts[name], found, shared[name], disabled=name in disabled)
+                for name, found in facts.items()
+            ]
         )
         for name, each in self._known(before).items():
             if answers[name].gone:

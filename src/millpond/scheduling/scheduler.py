@@ -12,6 +12,7 @@ from millpond.errors import (
     NoRoom,
     NoSuchHost,
     PlacementBadRequest,
+    UnfitHost,
 )
 from millpond.model.server import Server
 from millpond.scheduling.decision import Decision, HostVerdict, Reasons, State
@@ -167,7 +168,7 @@ def _ask(name: str, providers: HostProviders, plan: Plan, stocks: Stocks) -> _Of
         planned = plan(name)
     except HostProblem as error:
         return HostVerdict(host=name, state=State.UNREACHABLE, reason=str(error))
-    except (NetworkNotFound, ExceedsHost) as error:
+    except (NetworkNotFound, ExceedsHost, UnfitHost) as error:
         return HostVerdict(host=name, state=State.LACKS, reason=str(error))
     allocations = allocations_for(planned.server, providers)
     for pool, uuid in providers.pools.items():

@@ -1,13 +1,16 @@
 """Each host as people see it: what it has, what its servers take, which images it takes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millpond.model.server import Server
+from millpond.scheduling.disabled import Disabled
 from millpond.scheduling.host import SchedulableHost
 from millpond.scheduling.inventory import HostInventory, PoolInventory, inventory_of
 from millpond.scheduling.providers import Ratio
 from millpond.scheduling.reporter import HostAnswer, LastReports
+
+UP = "up"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,8 @@ class HostSummary:
     state: str
     problem: str = ""
     """Why it does not answer."""
+    disabled: str = ""
+    """Since when, and why it gets no new servers by the operator's word."""
     uuid: str = ""
     servers: int
     vcpus: Amount | None = None
@@ -48,10 +53,19 @@ def summarize(
     hosts: Mapping[str, SchedulableHost],
     answers: Mapping[str, HostAnswer],
     known: LastReports,
+    disabled: Mapping[str, Disabled],
     servers: Sequence[Server],
 ) -> list[HostSummary]:
     """``servers``: those of all hosts, some of which may share a pool with another."""
-    return [_summary(hosts[name], answer, known, servers) for name, answer in answers.items()]
+    found = (_summary(hosts[name], answer, known, servers) for name, answer in answers.items())
+    return [_note_disabled(each, disabled.get(each.name)) for each in found]
+
+
+def _note_disabled(host: HostSummary, disabled: Disabled | None) -> HostSummary:
+    if disabled is None:
+        return host
+    state = "disabled" if host.state == UP else f"disabled, {host.state}"
+    return replace(host, state=state, disabled=f"{disabled.why}, {disabled.since}")
 
 
 def _summary(
@@ -72,7 +86,7 @@ def _summary(
     return HostSummary(
         name=host.name,
         uri=host.uri,
-        state="up",
+        state=UP,
         uuid=found.uuid,
         servers=len(servers),
         vcpus=_vcpus(found, servers),

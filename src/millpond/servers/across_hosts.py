@@ -13,10 +13,12 @@ from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON, Domains
 from millpond.model.callbacks import Progress, noop
 from millpond.model.devices import Vnc
+from millpond.model.image import Image
 from millpond.model.names import ServerId
 from millpond.model.server import Network, NetworkKind, Server
 from millpond.records.records import Records
 from millpond.scheduling.decision import Decision
+from millpond.scheduling.query import Purpose, SchedulingRequest
 from millpond.scheduling.scheduler import HostPlan, Plan
 from millpond.servers import create as creation
 from millpond.servers import delete as deletion
@@ -32,6 +34,14 @@ _DOING = {
     "start": "starting",
     "stop": "stopping",
     "reboot": "rebooting",
+    "migrate": "migrating",
+    "live migrate": "migrating",
+    "evacuate": "evacuating",
+    "pause": "pausing",
+    "unpause": "unpausing",
+    "rebuild": "rebuilding",
+    "rescue": "rescuing",
+    "unrescue": "unrescuing",
 }
 
 
@@ -92,6 +102,29 @@ def decide(deployment: Deployment, request: ServerRequest, host: str = "") -> De
     return deployment.scheduler.decide(asked, plan, everything=True)
 
 
+def check_image(deployment: Deployment, server: Server, image: Image) -> None:
+    """Whether its host takes another image of it, as it would have to for a new server (B34)."""
+    if not deployment.schedules:
+        return
+    host, flavor = deployment.host_of(server), server.flavor
+    asked = SchedulingRequest(
+        server=server.id,
+        image_format=image.format,
+        vcpus=flavor.vcpus,
+        memory=flavor.memory,
+        root=server.get_disk().size,
+        image_properties=image.properties,
+        extra_specs=flavor.extra_specs,
+        host=server.host,
+        purpose=Purpose.REBUILD,
+    )
+    choice = host.settings.libvirt.selection.choose(image.format)
+    there = HostPlan(server=server, native=choice.native, cached=False)
+    decision = deployment.scheduler.decide(asked, lambda _host: there)
+    if not decision.choices:
+        raise decision.no_valid_host()
+
+
 def delete(deployment: Deployment, name_or_id: str, *, force: bool = False) -> None:
     """With ``force`` also a server whose host does not answer or is not configured: what is there
     of it stays there."""
@@ -103,6 +136,7 @@ def delete(deployment: Deployment, name_or_id: str, *, force: bool = False) -> N
             raise
         LOG.warning("the domain and the disks of %s stay behind: %s", server.name, error)
         with deployment.records.lock(server):
+            deletion.release_move(deployment.claims, deployment.records.find(server.id) or server)
             if deployment.claims:
                 with steps.log_placement_errors(server):
                     deployment.claims.release(server)

@@ -4,6 +4,7 @@ A medium is a disk of its own: an empty overlay of the ISO image's template.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -14,6 +15,7 @@ from millpond.libvirt.domains import ON
 from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
+from millpond.model.operation import InsertDetails
 from millpond.model.server import CdromDrive, Content, ImageRef, Server
 from millpond.model.template import Template
 from millpond.records import journal
@@ -24,6 +26,8 @@ from millpond.servers.create import cdrom_bus, free_target
 from millpond.servers.domain_xml import CDROM, disk_xml, empty_drive_xml
 
 LOG = logging.getLogger(__name__)
+
+Change = Callable[[Server], Server]
 
 
 def insert(host: Host, server: Server, image: Image, progress: Progress = noop) -> Server:
@@ -38,7 +42,8 @@ def insert(host: Host, server: Server, image: Image, progress: Progress = noop) 
             what = f"the CD-ROM drive of {server.name!r} has {drive.image.name!r} in it"
             raise Conflict(what, f"'{Tool.SERVER} cdrom eject {server.name}' takes it out")
         loaded = _plan_medium(host, current, drive, image)
-        verb, notes = inserting(host, progress), ServerJournal(host.records)
+        details = InsertDetails(adds_drive=current.cdrom is None)
+        verb, notes = inserting(host, details, progress), ServerJournal(host.records, details)
         made = journal.run(verb, loaded, notes, host.watch)
     LOG.info("inserted %s into server %s", image.name, server.name)
     return made
@@ -76,19 +81,22 @@ def _plan_medium(host: Host, server: Server, drive: CdromDrive, image: Image) ->
     return replace(server, cdrom=filled, disks=(*server.disks, medium))
 
 
-def inserting(host: Host, progress: Progress = noop) -> Verb[Server]:
+def inserting(host: Host, details: InsertDetails, progress: Progress = noop) -> Verb[Server]:
     """A medium is only read: what was begun is undone."""
     templates: list[Template | None] = []
+    before = _without_drive if details.adds_drive else _without_medium
     return Verb(
         "cdrom insert",
         (
-            Step("claim", as_step(partial(steps.claim, host)), partial(_restore, host)),
+            Step("claim", as_step(partial(steps.claim, host)), partial(_restore, host, before)),
             Step("template", as_step(partial(_fetch, host, progress, templates))),
             Step("volume", partial(_make, host, templates), partial(_delete, host)),
-            Step("load", as_step(partial(_load, host)), partial(_unload, host, force=True)),
+            Step(
+                "load", as_step(partial(_load, host)), partial(_unload, host, before, force=True)
+            ),
         ),
         finished=without_operation,
-        undone=lambda each: without_operation(_without_medium(each)),
+        undone=lambda each: without_operation(before(each)),
     )
 
 
@@ -96,7 +104,11 @@ def ejecting(host: Host, *, force: bool = False) -> Verb[Server]:
     return Verb(
         "cdrom eject",
         (
-            Step("unload", as_step(partial(_unload, host, force=force)), partial(_load, host)),
+            Step(
+                "unload",
+                as_step(partial(_unload, host, _without_medium, force=force)),
+                partial(_load, host),
+            ),
             Step("volume", as_step(partial(_delete, host))),
             Step("release", as_step(partial(_claim_without, host))),
         ),
@@ -131,11 +143,11 @@ def _load(host: Host, server: Server) -> None:
     _write_down(host, server)
 
 
-def _unload(host: Host, server: Server, *, force: bool) -> None:
+def _unload(host: Host, rest: Change, server: Server, *, force: bool) -> None:
     assert server.cdrom
     if host.domains.state(server.id) in ON:
         host.cdroms.change_medium(server.id, empty_drive_xml(server.cdrom), force=force)
-    _write_down(host, _without_medium(server))
+    _write_down(host, rest(server))
 
 
 def _write_down(host: Host, server: Server) -> None:
@@ -146,10 +158,9 @@ def _write_down(host: Host, server: Server) -> None:
         steps.define(host, server)
 
 
-def _restore(host: Host, server: Server) -> None:
-    with steps.log_placement_errors(server):
-        _claim_without(host, server)
-    _write_down(host, _without_medium(server))
+def _restore(host: Host, before: Change, server: Server) -> None:
+    steps.unclaim(host, _without_medium(server))
+    _write_down(host, before(server))
 
 
 def _claim_without(host: Host, server: Server) -> None:
@@ -160,3 +171,7 @@ def _without_medium(server: Server) -> Server:
     drive = server.cdrom and replace(server.cdrom, image=None)
     disks = tuple(each for each in server.disks if each.role != CDROM)
     return replace(server, cdrom=drive, disks=disks)
+
+
+def _without_drive(server: Server) -> Server:
+    return replace(_without_medium(server), cdrom=None)

@@ -200,6 +200,8 @@ def plan_copy(host: Host, request: CopyRequest) -> Server:
         disks=tuple(_plan_disks(host, request)),
         cdrom=replace(source.cdrom, image=None) if source.cdrom else None,
         operation=None,
+        resized_from=None,
+        leftovers=(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         should_run=False,
         devices=devices,

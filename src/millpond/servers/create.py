@@ -280,7 +280,7 @@ def _give_back(host: Host, server: Server) -> None:
 
 def _fetch_templates(host: Host, content: Creation, templates: Templates, server: Server) -> None:
     for disk in server.disks:
-        image = disk.image or server.images.get(disk.content)
+        image = server.image_of(disk)
         id = image.id if image else None
         templates[disk.role] = host.disks.fetch_template(disk, id, content.progress)
 

@@ -19,6 +19,7 @@ from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
 from millpond.servers.create import free_target
 from millpond.servers.domain_xml import disk_xml
+from millpond.servers.own_disks import get_own_disk
 from millpond.servers.power import DETACHMENT, REMOVAL
 
 LOG = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ def _take_away(
 ) -> Disk:
     with host.records.lock(server):
         current = steps.load_idle(host, server, but=(verb_name,))
-        disk = current.get_disk(name)
+        disk = get_own_disk(current, name)
         if disk.content is not Content.DATA:
             reason = "it came with the server and goes with it"
             what = f"'{verb_name} {disk.role}'"
@@ -83,7 +84,7 @@ def attach(host: Host, server: Server, name: str) -> Disk:
     """One that was detached. One that its server has already is no error."""
     with host.records.lock(server):
         current = steps.load_idle(host, server)
-        disk = current.get_disk(name)
+        disk = get_own_disk(current, name)
         if disk.is_attached:
             return disk
         if disk.content is not Content.DATA:
@@ -177,8 +178,7 @@ def _claim_without(host: Host, details: DiskDetails, server: Server) -> None:
 
 
 def _unclaim(host: Host, details: DiskDetails, server: Server) -> None:
-    with steps.log_placement_errors(server):
-        _claim_without(host, details, server)
+    steps.unclaim(host, _without(details, server))
 
 
 def _plan_disk(host: Host, server: Server, size: int) -> Disk:

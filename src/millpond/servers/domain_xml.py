@@ -7,6 +7,7 @@ from pathlib import Path
 from millpond.model.devices import CPU_MODES, Devices, Vnc
 from millpond.model.layer import Chain, FileSource
 from millpond.model.server import (
+    RESCUE,
     CdromDrive,
     Content,
     Disk,
@@ -40,7 +41,7 @@ _NO_READ_ONLY_DISKS = ("ide", "sata")
 
 CDROM = "cdrom"
 """The role of the medium in the CD-ROM drive."""
-_BOOT_ORDER = {"disk": 1, CDROM: 2}
+_BOOT_ORDER = {RESCUE: 1, "disk": 1, CDROM: 2}
 """The firmware goes on to the CD-ROM as long as the root disk has nothing to boot."""
 
 _DEVICES = {"virtio": "virtio-net-pci"}
@@ -54,7 +55,7 @@ Chains = Mapping[str, Chain]
 
 
 def domain_xml(server: Server, owner: str, console_log: Path | None, chains: Chains) -> DomainXml:
-    hardware, devices = server.hardware, server.devices
+    hardware, devices, flavor = server.hardware, server.devices, server.flavor
     mode, model = _cpu(devices, hardware.virt_type)
     uefi = hardware.firmware is Firmware.UEFI
     domain = DomainXml(
@@ -63,8 +64,11 @@ def domain_xml(server: Server, owner: str, console_log: Path | None, chains: Cha
         uuid=server.id,
         description=server.description or None,
         memory_unit="b",
-        memory=server.flavor.memory,
-        vcpus=server.flavor.vcpus,
+        memory=flavor.most_memory,
+        current_memory_unit="b" if flavor.most_memory > flavor.memory else None,
+        current_memory=flavor.memory if flavor.most_memory > flavor.memory else None,
+        vcpus=flavor.most_vcpus,
+        current_vcpus=flavor.vcpus if flavor.most_vcpus > flavor.vcpus else None,
         firmware="efi" if uefi else None,
         firmware_features=_SECURE_BOOT if devices.secure_boot else (),
         machine=hardware.machine or None,
@@ -165,8 +169,12 @@ def disk_xml(server: Server, disk: Disk, chain: Chain) -> DiskXml:
         bus=bus,
         read_only=fixed,
         serial=disk.serial,
-        boot_order=_BOOT_ORDER.get(disk.role),
+        boot_order=None if _gives_way(server, disk) else _BOOT_ORDER.get(disk.role),
     )
+
+
+def _gives_way(server: Server, disk: Disk) -> bool:
+    return disk.role == "disk" and server.is_rescued
 
 
 def _is_cdrom(disk: Disk, bus: str) -> bool:

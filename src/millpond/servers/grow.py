@@ -15,6 +15,7 @@ from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
+from millpond.servers.own_disks import get_own_disk
 
 LOG = logging.getLogger(__name__)
 
@@ -24,14 +25,8 @@ _ONLY_READ = {Content.CONFIG: "config drive", Content.CDROM: "CD-ROM"}
 def grow(host: Host, server: Server, role: str, size: int) -> Server:
     size = whole_sectors(size)
     with host.records.lock(server):
-        current = steps.load_idle(host, server)
+        current, method = check_grow(host, steps.load_idle(host, server), role, size)
         role = current.get_disk(role).role
-        strategy = host.disks.grow_strategy(current.get_disk(role))
-        method = strategy.method
-        current = _with_true_size(host, current, role, strategy)
-        disk = current.get_disk(role)
-        _refuse(disk, size)
-        _refuse_running(host, current, disk, method)
         details = GrowDetails(role=role, size=size, method=method)
         notes = ServerJournal(host.records, details)
         grown = journal.run(growing(host, details), current, notes, host.watch)
@@ -39,11 +34,23 @@ def grow(host: Host, server: Server, role: str, size: int) -> Server:
     return grown
 
 
+def check_grow(host: Host, server: Server, name: str, size: int) -> tuple[Server, GrowMethod]:
+    """The server with the disk's true size, and how it would grow. Raises what makes it
+    impossible; changes nothing."""
+    role = get_own_disk(server, name).role
+    strategy = host.disks.grow_strategy(server.get_disk(role))
+    current = _with_true_size(host, server, role, strategy)
+    disk = current.get_disk(role)
+    _refuse(disk, size)
+    _refuse_running(host, current, disk, strategy.method)
+    return current, strategy.method
+
+
 def growing(host: Host, details: GrowDetails) -> Verb[Server]:
     """Begun, it goes forward: a disk that has grown cannot be made small again."""
     stays = None if details.method.only_forward else partial(_refuse_grown, host, details)
     taken = (
-        Step("claim", as_step(partial(_claim, host, details)), partial(_unclaim, host)),
+        Step("claim", as_step(partial(_claim, host, details)), partial(steps.unclaim, host)),
         Step("copy", as_step(partial(_copy, host, details)), partial(_abandon, host, details)),
         Step("extend", partial(_extend, host, details), stays),
         Step("tell", partial(_tell, host, details), stays),
@@ -95,11 +102,6 @@ def _grow_strategy(host: Host, details: GrowDetails, server: Server) -> GrowStra
 def _claim(host: Host, details: GrowDetails, server: Server) -> None:
     disk = server.get_disk(details.role)
     steps.claim(host, _with_size(server, disk, max(disk.size, details.size)))
-
-
-def _unclaim(host: Host, server: Server) -> None:
-    with steps.log_placement_errors(server):
-        steps.claim(host, server)
 
 
 def _copy(host: Host, details: GrowDetails, server: Server) -> None:

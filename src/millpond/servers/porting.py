@@ -87,6 +87,7 @@ def read_server(reader: ArchiveReader, manifest: Manifest) -> ServerContent:
                 server,
                 networks=tuple(_read_network(each) for each in server.networks),
                 devices=replace(server.devices, vnc=_local_display(server)),
+                leftovers=(),  # doctor would remove what a stranger names there
             ),
             files={},
             guest=_read_guest(manifest.guest) if manifest.guest else None,
@@ -237,8 +238,11 @@ def _check(server: Server) -> None:
     for option, word in (("--cpu", server.devices.cpu), ("--video", server.devices.video)):
         if word:
             parse_word(option, word)
-    if not 0 < flavor.vcpus <= _MOST_VCPUS or not LEAST_MEMORY <= flavor.memory <= _LARGEST:
-        raise BadOption("flavor", f"{flavor.vcpus} vCPUs, {flavor.memory} bytes of memory")
+    most, largest = flavor.most_vcpus, flavor.most_memory
+    if not 0 < flavor.vcpus <= most <= _MOST_VCPUS:
+        raise BadOption("flavor", f"{flavor.vcpus} of {most} vCPUs")
+    if not LEAST_MEMORY <= flavor.memory <= largest <= _LARGEST:
+        raise BadOption("flavor", f"{flavor.memory} of {largest} bytes of memory")
     _check_disks(server)
 
 

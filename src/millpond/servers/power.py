@@ -5,16 +5,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from millpond.errors import Conflict, GuestStaysOn
+from millpond.errors import Conflict, GuestStaysOn, Tool, WrongState
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON
+from millpond.libvirt.restart import restart as restart_guest
 from millpond.model.callbacks import noop
-from millpond.model.server import Server
+from millpond.model.server import Disk, Server
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
 from millpond.system.waiting import wait_until
+from millpond.xml.domain import DomainXml
 
 LOG = logging.getLogger(__name__)
 
@@ -58,7 +60,7 @@ def stop(host: Host, server: Server, *, patience: float, tell: Tell = noop) -> N
     with host.records.lock(server):
         current = steps.load_idle(host, server, but=(*_STOPPED_WITHIN, "stop"))
         if current.operation and current.operation.verb in _STOPPED_WITHIN:
-            host.records.put(_keep_off(host, patience, tell, current))
+            host.records.put(keep_off(host, patience, tell, current))
         else:
             verb = stopping(host, patience=patience, tell=tell)
             journal.run(verb, without_operation(current), ServerJournal(host.records), host.watch)
@@ -74,6 +76,19 @@ def reboot(host: Host, server: Server, *, patience: float, tell: Tell = noop) ->
         verb = rebooting(host, patience=patience, tell=tell)
         journal.run(verb, current, ServerJournal(host.records), host.watch)
     LOG.info("rebooted server %s", server.name)
+
+
+def restart(host: Host, server: Server, *, patience: float, tell: Tell = noop) -> None:
+    """The guest restarts itself; its QEMU, and with it its definition of then, stays. Raises
+    GuestStaysOn if it has not after ``patience`` seconds."""
+    with host.records.lock(server):
+        steps.load_idle(host, server)
+        if (state := host.domains.state(server.id)) != "running":
+            raise WrongState(server.name, state or "missing", "running")
+        tell(f"waiting for the guest of {server.name} to restart, {patience:g} s at the most")
+        if not restart_guest(host.libvirtd, server.id, patience):
+            raise GuestStaysOn(server.name, f"its guest has not restarted within {patience:g} s")
+    LOG.info("restarted the guest of server %s", server.name)
 
 
 def starting(host: Host) -> Verb[Server]:
@@ -93,10 +108,10 @@ def starting(host: Host) -> Verb[Server]:
 def stopping(host: Host, *, patience: float = 0, tell: Tell = noop) -> Verb[Server]:
     """Interrupted, it goes on only if the guest has powered off meanwhile: else it still should
     run."""
-    keep_off = partial(_keep_off, host, patience, tell)
+    stay_off = partial(keep_off, host, patience, tell)
     return Verb(
         "stop",
-        (Step("stop", keep_off, partial(steps.sync_autostart, host)),),
+        (Step("stop", stay_off, partial(steps.sync_autostart, host)),),
         finished=without_operation,
         undone=without_operation,
         arrived=partial(_is_off, host),
@@ -108,7 +123,7 @@ def rebooting(host: Host, *, patience: float = 0, tell: Tell = noop) -> Verb[Ser
     return Verb(
         "reboot",
         (
-            Step("stop", as_step(partial(_stop, host, patience, tell)), noop),
+            Step("stop", as_step(partial(shut_down, host, patience, tell)), noop),
             Step("domain", partial(_define_if_off, host), noop),
             Step("start", partial(steps.power_on, host), partial(steps.sync_autostart, host)),
         ),
@@ -118,8 +133,8 @@ def rebooting(host: Host, *, patience: float = 0, tell: Tell = noop) -> Verb[Ser
     )
 
 
-def _keep_off(host: Host, patience: float, tell: Tell, server: Server) -> Server:
-    _stop(host, patience, tell, server)
+def keep_off(host: Host, patience: float, tell: Tell, server: Server) -> Server:
+    shut_down(host, patience, tell, server)
     off = replace(server, should_run=False)
     steps.sync_autostart(host, off)
     return off
@@ -137,7 +152,8 @@ def _define_if_off(host: Host, server: Server) -> Server:
     return server
 
 
-def _stop(host: Host, patience: float, tell: Tell, server: Server) -> None:
+def shut_down(host: Host, patience: float, tell: Tell, server: Server) -> None:
+    """As stop() does it; one that is off is no error."""
     state = host.domains.state(server.id)
     if state not in ON:
         return
@@ -145,7 +161,9 @@ def _stop(host: Host, patience: float, tell: Tell, server: Server) -> None:
         host.domains.power_off(server.id)
         return
     if state not in ("running", "stopping"):
-        raise GuestStaysOn(server.name, f"it is {state}, and its guest cannot power itself off")
+        unpaused = f" before '{Tool.SERVER} unpause {server.name}'" if state == "paused" else ""
+        reason = f"it is {state}, and its guest cannot power itself off{unpaused}"
+        raise GuestStaysOn(server.name, reason)
     host.domains.shutdown(server.id)
     first = min(_QUIET, patience)
     if wait_until(lambda: host.domains.state(server.id) not in ON, first):
@@ -153,3 +171,30 @@ def _stop(host: Host, patience: float, tell: Tell, server: Server) -> None:
     tell(f"waiting for the guest of {server.name} to power off, {patience:g} s at the most")
     if not wait_until(lambda: host.domains.state(server.id) not in ON, patience - first):
         raise GuestStaysOn(server.name, f"its guest has not powered off within {patience:g} s")
+
+
+def start_again(host: Host, ran: bool, server: Server) -> None:
+    """As an undo of shut_down(): one that ``ran`` before."""
+    if ran:
+        steps.power_on(host, server)
+        steps.sync_autostart(host, server)
+
+
+def runs_on(host: Host, server: Server, target: str, disk: Disk) -> bool:
+    """Whether its guest has this disk there, so that somebody may use it already: it was started,
+    or libvirt did that after a boot."""
+    running = host.domains.description(server.id)
+    return running is not None and running.id is not None and _has_disk(running, target, disk)
+
+
+def starts_on(host: Host, server: Server, target: str, disk: Disk) -> bool:
+    """Whether its guest would have this disk there, and may have had it."""
+    defined = host.domains.description(server.id, defined=True)
+    return defined is not None and _has_disk(defined, target, disk)
+
+
+def _has_disk(domain: DomainXml, target: str, disk: Disk) -> bool:
+    found = domain.disk(target)
+    source = found.source if found else None
+    place = (source.volume or source.name or source.file or source.device) if source else None
+    return (place or "").endswith(disk.volume)

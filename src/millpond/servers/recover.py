@@ -21,12 +21,20 @@ from millpond.servers import (
     delete,
     grow,
     nics,
+    pause,
     power,
+    rebuild,
     rename,
+    rescue,
     resize,
+    revert,
     snapshot,
     steps,
 )
+from millpond.servers.evacuate_steps import EVACUATE
+from millpond.servers.live_steps import LIVE_MIGRATE
+from millpond.servers.move_recovery import moving
+from millpond.servers.move_steps import MIGRATE
 
 LOG = logging.getLogger(__name__)
 
@@ -36,18 +44,29 @@ VERBS: Mapping[str, Callable[[Host, Any], Verb[Server]]] = {
     "start": lambda host, _: power.starting(host),
     "stop": lambda host, _: power.stopping(host),
     "reboot": lambda host, _: power.rebooting(host),
+    "pause": lambda host, _: pause.pausing(host),
+    "unpause": lambda host, _: pause.unpausing(host),
+    "rebuild": rebuild.rebuilding,
+    "rescue": rescue.rescuing,
+    "unrescue": rescue.unrescuing,
     "rename": rename.renaming,
     "resize": resize.resizing,
+    "resize save": lambda host, _: revert.saving(host),
+    "resize confirm": lambda host, _: revert.confirming(host),
+    "resize revert": lambda host, _: revert.reverting(host),
     "grow": grow.growing,
     "disk add": data_disks.adding,
     "disk remove": data_disks.removing,
     "disk attach": data_disks.attaching,
     "disk detach": data_disks.detaching,
-    "cdrom insert": lambda host, _: cdrom.inserting(host),
+    "cdrom insert": cdrom.inserting,
     "cdrom eject": lambda host, _: cdrom.ejecting(host),
     "nic add": nics.adding,
     "nic remove": nics.removing,
     "snapshot": snapshot.snapshotting,
+    MIGRATE: lambda host, details: moving(host, MIGRATE, details),
+    LIVE_MIGRATE: lambda host, details: moving(host, LIVE_MIGRATE, details),
+    EVACUATE: lambda host, details: moving(host, EVACUATE, details),
 }
 """Each takes the details that are read for a verb of its name."""
 
@@ -88,7 +107,7 @@ def _rebuild_record(host: Host, domain: MarkedDomain) -> Server | None:
         return None
     runs = host.domains.state(found.id) in ON
     should_run = runs or found.id in host.autostart.ids()
-    server = replace(found, host=host.name, should_run=should_run)
+    server = replace(found, host=host.name, should_run=should_run, leftovers=())
     with host.records.lock(server):
         if elsewhere := host.records.host_of(server.id):
             LOG.warning("domain %s is left alone: its server is on %s", domain.name, elsewhere)

@@ -8,6 +8,7 @@ from typing import Any
 from millpond.errors import Conflict, WrongState
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON, is_saved, reset_variables
+from millpond.model.flavors import with_maximum
 from millpond.model.labels import Labels, change_labels
 from millpond.model.server import Server
 from millpond.servers import steps
@@ -27,6 +28,9 @@ class Changes:
     labels: Labels = field(default_factory=dict)
     no_labels: tuple[str, ...] = ()
     """Keys of those that go."""
+    max_vcpus: int | None = None
+    max_memory: str = ""
+    """As it was typed."""
 
 
 def change(host: Host, server: Server, changes: Changes) -> Server:
@@ -37,6 +41,8 @@ def change(host: Host, server: Server, changes: Changes) -> Server:
         changed = _apply(changes, current)
         if changed.devices != current.devices:
             check_devices(host, changed.devices, changed.hardware, changed.id)
+        if changed.flavor != current.flavor:
+            steps.check_size(host, changed.flavor, changed.hardware)
         other_firmware = changed.devices.secure_boot != current.devices.secure_boot
         if other_firmware:
             _refuse_unless_off(host, current)
@@ -68,4 +74,5 @@ def _apply(changes: Changes, server: Server) -> Server:
         description=server.description if kept[1] else changes.description or "",
         devices=replace(server.devices, **changes.devices),
         labels=change_labels(server.labels, changes.labels, changes.no_labels),
+        flavor=with_maximum(server.flavor, changes.max_vcpus, changes.max_memory),
     )

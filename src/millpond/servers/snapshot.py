@@ -150,6 +150,7 @@ def copy_disks(
     directory = next(iter(images.values())).path.parent
     with host.records.lock(server), files.explaining_lack_of_space(directory):
         current = steps.load_idle(host, server)
+        steps.refuse_unsettled(current)
         disks = [current.get_disk(role) for role in images]
 
         def extract(_server: Server) -> None:

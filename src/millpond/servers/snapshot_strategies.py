@@ -23,7 +23,7 @@ from millpond.errors import (
 )
 from millpond.hosts.host import Host
 from millpond.libvirt.block_jobs import COPY
-from millpond.libvirt.domains import ON
+from millpond.libvirt.domains import ON, pausing
 from millpond.libvirt.guest_filesystems import has_agent
 from millpond.libvirt.pool import Pool
 from millpond.model.formats import Backend, DiskFormat
@@ -157,7 +157,7 @@ class NativeSnapshot:
         """Of several disks while the guest does nothing: all of one moment."""
         found = self.find(server)
         several = len(found) > 1 and self._details.state
-        with self._host.domains.pause(server.id) if several else nullcontext():
+        with pausing(self._host.domains, server.id) if several else nullcontext():
             self.freeze(server)
 
     def end(self, server: Server) -> None:
@@ -211,7 +211,7 @@ class Overlay:
             for role, overlay in self._details.overlays.items()
         }
         mixed = bool(self._native.find(server))
-        with self._host.domains.pause(server.id) if mixed else nullcontext():
+        with pausing(self._host.domains, server.id) if mixed else nullcontext():
             self._native.freeze(server)
             self._host.block_jobs.freeze(server.id, paths)
 
@@ -223,7 +223,8 @@ class Overlay:
         # This waits until libvirt has done what was asked by a process that died.
         steps.write_metadata(self._host, server)
         self._write_back(server)
-        if self._volumes & set(_names(self._describe(server, defined=True))):
+        own = {each.volume for each in server.disks if not each.path}  # named by their paths
+        if (self._volumes | own) & set(_names(self._describe(server, defined=True))):
             steps.define(self._host, server)
         if self._host.domains.is_stuck(server.id):  # the overlay's pool was full
             self._host.domains.resume(server.id)
@@ -309,7 +310,7 @@ class Overlay:
         """While the guest does nothing, disk and overlay hold the same. So whatever dies between
         QEMU's step and libvirt's note of it, it is right to write the overlay into the disk."""
         domains = self._host.domains
-        with domains.suppress_if_off(server.id), domains.pause(server.id):
+        with domains.suppress_if_off(server.id), pausing(domains, server.id):
             self._host.block_jobs.pivot(server.id, top.target)
 
     def _merge(self, server: Server, tops: Mapping[str, DiskXml]) -> None:

@@ -13,12 +13,14 @@ from urllib.parse import urlsplit
 
 from millpond.errors import (
     BadOption,
+    Conflict,
     DiskOverlaid,
     ExceedsHost,
     HostProblem,
     Interrupted,
     LibvirtFailed,
     NameTaken,
+    NoRoom,
     PlacementProblem,
     Tool,
     UnreadableRecord,
@@ -27,6 +29,7 @@ from millpond.errors import (
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import MarkedDomain
 from millpond.libvirt.networks import HostNetwork
+from millpond.model.move import hosts_of
 from millpond.model.server import Flavor, Hardware, Network, NetworkKind, PortForward, Server
 from millpond.model.sizes import format_size
 from millpond.records import codec
@@ -52,6 +55,16 @@ def load_idle(host: Host, server: Server, *, but: Collection[str] = ()) -> Serve
     if current.operation and current.operation.verb not in but:
         raise Interrupted(server.name, current.operation.verb, current.operation.step)
     return current
+
+
+def refuse_unsettled(server: Server) -> None:
+    """One whose root disk is not its only one."""
+    if server.resized_from:
+        what = f"server {server.name!r} has a resize that is neither confirmed nor reverted"
+        raise Conflict(what, f"'{Tool.SERVER} resize {server.name} --confirm' or --revert ends it")
+    if server.is_rescued:
+        what = f"server {server.name!r} is in rescue"
+        raise Conflict(what, f"'{Tool.SERVER} unrescue {server.name}' ends that")
 
 
 def refuse_taken_name(host: Host, server: Server) -> None:
@@ -84,18 +97,15 @@ def unrecorded_domains(host: Host) -> list[MarkedDomain]:
 def check_size(host: Host, flavor: Flavor, hardware: Hardware) -> None:
     """Whether the machine type has so many vCPUs, and the host so much memory."""
     limits = host.limits(hardware)
-    if limits.vcpus and flavor.vcpus > limits.vcpus:
-        reason = (
-            f"{flavor.vcpus} are too many: machine type {hardware.machine} has {limits.vcpus} at "
-            "the most"
-        )
-        raise ExceedsHost("--vcpus", reason, f"write --vcpus {limits.vcpus} or less")
-    if flavor.memory > limits.memory:
-        reason = (
-            f"{format_size(flavor.memory)} are too much: host {host.name!r} has "
-            f"{format_size(limits.memory)}"
-        )
-        raise ExceedsHost("--memory", reason, "write less")
+    for option, vcpus in (("--vcpus", flavor.vcpus), ("--max-vcpus", flavor.max_vcpus)):
+        if limits.vcpus and vcpus > limits.vcpus:
+            most = f"machine type {hardware.machine} has {limits.vcpus} at the most"
+            advised = f"write {option} {limits.vcpus} or less"
+            raise ExceedsHost(option, f"{vcpus} are too many: {most}", advised)
+    for option, memory in (("--memory", flavor.memory), ("--max-memory", flavor.max_memory)):
+        if memory > limits.memory:
+            most = f"host {host.name!r} has {format_size(limits.memory)}"
+            raise ExceedsHost(option, f"{format_size(memory)} are too much: {most}", "write less")
 
 
 def warn_of_small_pools(host: Host, server: Server) -> None:
@@ -194,6 +204,7 @@ def _refuse_taken(host: Host, server: Server, networks: Sequence[Network]) -> No
     """Those of the server that another one of ours has."""
     others = (each for each in host.shared.records.readable()[0] if each.id != server.id)
     for other in others:
+        meet = server.host in hosts_of(other)
         for theirs in other.networks:
             for each in networks:
                 if each.mac == theirs.mac:
@@ -202,11 +213,11 @@ def _refuse_taken(host: Host, server: Server, networks: Sequence[Network]) -> No
                         f"{each.mac} is server {other.name!r}'s",
                         "choose another MAC",
                     )
-                if _share_address(each, theirs) and other.host == server.host:
+                if meet and _share_address(each, theirs):
                     address = each.address.partition("/")[0]
                     reason = f"{address} is server {other.name!r}'s"
                     raise BadOption(_NETWORK, reason, "choose another address")
-                if other.host == server.host:
+                if meet:
                     _refuse_ports_of(other, each, theirs)
 
 
@@ -267,12 +278,18 @@ def release(host: Host, server: Server) -> None:
         host.claims.release(server)
 
 
+def unclaim(host: Host, server: Server) -> None:
+    """Claim what it had before, as an undo."""
+    with log_placement_errors(server):
+        claim(host, server)
+
+
 @contextmanager
 def log_placement_errors(server: Server) -> Iterator[None]:
     """On the way back: a server is not left in the middle of something because of its claim."""
     try:
         yield
-    except PlacementProblem as error:
+    except (PlacementProblem, NoRoom) as error:
         LOG.warning("%s may be counted wrongly in Placement: %s. %s", server.name, error, _REPAIR)
 
 

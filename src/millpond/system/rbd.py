@@ -96,6 +96,12 @@ def resize(image: RbdSource, wanted: int) -> None:
         _rbd(image.access, "resize", *words, image.name)
 
 
+def watchers(image: RbdSource) -> list[str]:
+    """Addresses of the clients that have it open for writing."""
+    found = _rbd_json(image.access, "status", image.name)
+    return [each["address"] for each in found.get("watchers", ())]
+
+
 def remove(image: RbdSource) -> None:
     """One that is gone already is no error."""
     _unless(errno.ENOENT, image.access, "rm", "--no-progress", image.name)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from millpond.model.callbacks import Progress
+from millpond.model.callbacks import Progress, noop
 from millpond.system import files, libvirtd
 
 PIECE = 256 * 1024  # libvirt's RPC carries at most 4 MiB in a message
@@ -15,19 +15,28 @@ Piece = bytes | int
 """Some bytes, or how many zeros stand in their place."""
 
 
-def send(stream: Any, source: int, progress: Progress, *, sparse: bool) -> None:
-    """All of an open file, with zeros for its holes unless the stream is sparse; it is finished
-    then."""
-    size = os.fstat(source).st_size
-    done = 0
-    for start, end in files.extents(source, size):
-        _skip(stream, start - done, progress, sparse)
-        for at in range(start, end, PIECE):
-            content = os.pread(source, min(PIECE, end - at), at)
-            stream.send(content)
-            progress(len(content))
-        done = end
-    _skip(stream, size - done, progress, sparse)
+def read(source: Path, progress: Progress = noop) -> Iterator[Piece]:
+    """All of a file, with its holes."""
+    with open(source, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        done = 0
+        for start, end in files.extents(file.fileno(), size):
+            yield from _hole(start - done, progress)
+            for at in range(start, end, PIECE):
+                content = os.pread(file.fileno(), min(PIECE, end - at), at)
+                yield content
+                progress(len(content))
+            done = end
+        yield from _hole(size - done, progress)
+
+
+def send(stream: Any, pieces: Iterable[Piece], *, sparse: bool) -> None:
+    """With zeros for holes unless the stream is sparse; it is finished then."""
+    for piece in pieces if sparse else plain(pieces):
+        if isinstance(piece, bytes):
+            stream.send(piece)
+        else:
+            stream.sendHole(piece, 0)
     stream.finish()
 
 
@@ -62,12 +71,7 @@ def plain(pieces: Iterable[Piece]) -> Iterator[bytes]:
             yield bytes(min(PIECE, piece - start))
 
 
-def _skip(stream: Any, count: int, progress: Progress, sparse: bool) -> None:
-    if not count:
-        return
-    if sparse:
-        stream.sendHole(count, 0)
-    else:
-        for content in plain([count]):
-            stream.send(content)
-    progress(count)
+def _hole(count: int, progress: Progress) -> Iterator[Piece]:
+    if count:
+        yield count
+        progress(count)

@@ -13,7 +13,7 @@ from millpond.errors import (
     VolumeNotFound,
 )
 from millpond.libvirt.locality import is_locality_probe
-from millpond.libvirt.pool import Pool, bytes_of, download
+from millpond.libvirt.pool import Pool, bytes_of, download, send_file
 from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import DiskFormat
 from millpond.model.volume import Volume, VolumeSpec
@@ -71,7 +71,7 @@ class RemoteTemplates(TemplateStore):
         elif (self._length(name) or 0) > size:
             raise VolumeExists(self.pool.name, name)
         note(f"{_FILLING} {size}")
-        self.pool.send(name, part, progress)
+        send_file(self.pool, name, part, progress)
         note(self.proof(name))
 
     def proof(self, name: str) -> str:

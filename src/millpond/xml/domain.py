@@ -191,7 +191,11 @@ class DomainXml(Element, tag="domain"):
     record: RecordXml | None = at(f"metadata/{{{NAMESPACE}}}server", default=None)
     memory_unit: str | None = at("memory/@unit", default=None)
     memory: int = at("memory")
+    """The most that a running one can have, as are the vCPUs."""
+    current_memory_unit: str | None = at("currentMemory/@unit", default=None)
+    current_memory: int | None = at("currentMemory", default=None)
     vcpus: int = at("vcpu")
+    current_vcpus: int | None = at("vcpu/@current", default=None)
     firmware: str | None = at("os/@firmware", default=None)
     firmware_features: tuple[FirmwareFeatureXml, ...] = at("os/firmware/feature", default=())
     machine: str | None = at("os/type/@machine", default=None)

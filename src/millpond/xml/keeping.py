@@ -121,36 +121,59 @@ def _put_metadata(root: etree._Element, ours: DomainXml) -> None:
 
 
 def _put_memory(root: etree._Element, ours: DomainXml, before: DomainXml) -> Lost:
-    """What a balloon leaves the guest stays, if it is less."""
+    """What a balloon leaves the guest stays, if it is less, and the record does not say it."""
     memory, current = child(root, "memory"), root.find("currentMemory")
     present = int(memory.text or 0) * _UNITS.get(memory.get("unit") or "KiB", 0) // KiB
-    wanted, was = _in_kib(ours), _in_kib(before)
-    if present == wanted:
+    wanted, was = _in_kib(ours.memory), _in_kib(before.memory)
+    if present != wanted:
+        if present != was:
+            yield f"{format_size(present * KiB)} of memory"
+        memory.text = str(wanted)
+        memory.set("unit", "KiB")
+        left = int(current.text or 0) if current is not None else 0
+        if current is not None and (left == present or left > wanted):
+            root.remove(current)
+    yield from _put_current_memory(root, ours, before)
+
+
+def _put_current_memory(root: etree._Element, ours: DomainXml, before: DomainXml) -> Lost:
+    """libvirt writes KiB, and none that is less for a domain that has all of it."""
+    wanted, was = (_in_kib(each.current_memory or each.memory) for each in (ours, before))
+    if not (ours.current_memory or before.current_memory):
         return
-    if present != was:
-        yield f"{format_size(present * KiB)} of memory"
-    memory.text = str(wanted)
-    memory.set("unit", "KiB")
-    if current is not None and (current.text == str(present) or int(current.text or 0) > wanted):
-        root.remove(current)
+    current = child(root, "currentMemory")
+    present = int(current.text or was)
+    if present not in (wanted, was):
+        yield f"{format_size(present * KiB)} of memory at present"
+    current.text = str(wanted)
+    current.set("unit", "KiB")
 
 
-def _in_kib(domain: DomainXml) -> int:
+def _in_kib(size: int) -> int:
     """We write bytes, and libvirt rounds up."""
-    return -(-domain.memory // KiB)
+    return -(-size // KiB)
 
 
 def _put_vcpus(root: etree._Element, ours: DomainXml, before: DomainXml) -> Lost:
+    """How many of them a guest begins with stays, if the record does not say it."""
     vcpu, topology = child(root, "vcpu"), root.find("cpu/topology")
-    if vcpu.text != str(ours.vcpus):
-        if vcpu.text != str(before.vcpus):
-            yield f"{vcpu.text} vCPUs"
-        vcpu.text = str(ours.vcpus)
+    said = bool(ours.current_vcpus or before.current_vcpus)
+    present = (vcpu.text, vcpu.get("current") if said else None)
+    if present != _vcpus(ours):
+        if present != _vcpus(before):
+            yield f"{vcpu.get('current') or vcpu.text} vCPUs"
+        vcpu.text, current = _vcpus(ours)
         vcpu.attrib.pop("current", "")
+        if current:
+            vcpu.set("current", current)
         remove(root, "vcpus")
     if topology is not None and _vcpus_of(topology) != ours.vcpus:
         yield "the topology of the CPU"
         remove(child(root, "cpu"), "topology")
+
+
+def _vcpus(domain: DomainXml) -> tuple[str, str | None]:
+    return str(domain.vcpus), str(domain.current_vcpus) if domain.current_vcpus else None
 
 
 def _vcpus_of(topology: etree._Element) -> int:

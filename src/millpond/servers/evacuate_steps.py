@@ -1,0 +1,117 @@
+"""Bring a server of a dead host to another one that has its disks: its steps
+(docs/decisions/0031). Nothing is asked of the dead host."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from millpond.errors import Conflict, DiskInUse, LibvirtFailed, Tool
+from millpond.hosts.host import Host
+from millpond.model.layer import RbdSource
+from millpond.model.server import Server
+from millpond.records.journal import Step, Verb, as_step
+from millpond.records.records import without_operation
+from millpond.servers import steps
+from millpond.servers.leftovers import note
+from millpond.servers.move_plan import find_image, require_volume
+from millpond.servers.move_steps import (
+    Move,
+    as_before,
+    claim,
+    leaving,
+    release_claim,
+    revert_claim,
+)
+from millpond.system import rbd
+
+EVACUATE = "evacuate"
+
+_LOCKED = "another process using the image"
+"""In what QEMU says when it does not get its lock on an image."""
+
+
+def evacuating(move: Move) -> Verb[Server]:
+    """Undone up to the switch. The write that enters ``release`` names the new host: from then on
+    it only goes forward."""
+
+    def step(name: str, act: Callable[[Move, Server], object]) -> Step[Server]:
+        return Step(name, as_step(partial(act, move)))
+
+    return Verb(
+        EVACUATE,
+        (
+            replace(step("claim", claim), undo=partial(revert_claim, move)),
+            step("template", _fetch_templates),
+            replace(step("domain", _define), undo=partial(_undefine, move)),
+            step("lock", _take_lock),
+            Step("switch", partial(_switch, move)),
+            step("release", release_claim),
+            Step("start", partial(_start, move)),
+        ),
+        finished=without_operation,
+        undone=partial(as_before, move),
+        no_return="release",
+    )
+
+
+def _fetch_templates(move: Move, server: Server) -> None:
+    destination = move.destination
+    for disk in move.details.there:
+        if not (disk.overlay and disk.template):
+            continue
+        if image := find_image(destination, server, disk):
+            destination.disks.fetch_template(disk, image.id)
+        elif not destination.template_store.find(disk.template.volume):
+            raise Conflict(
+                f"the image of disk {disk.role!r} of server {server.name!r} is gone, and its "
+                f"template on host {destination.name!r} is, too",
+                f"'{Tool.SERVER} evacuate --dry-run' shows which hosts can have it",
+            )
+
+
+def _define(move: Move, server: Server) -> None:
+    """Off, and not to be started with its host: the server is still the dead host's."""
+    for disk in move.details.there:
+        require_volume(move.destination, disk)
+    moved = replace(move.details.at_destination(server), should_run=False)
+    steps.define(move.destination, moved)
+
+
+def _undefine(move: Move, server: Server) -> None:
+    """If the destination has died as well, a third host can have the server."""
+    with leaving(move, move.details.destination, f"domain {server.name}"):
+        steps.power_off(move.destination, server)
+        steps.undefine(move.destination, server)
+
+
+def _take_lock(move: Move, server: Server) -> None:
+    """Whether another QEMU has a disk open: one here is started and executes nothing. It takes
+    QEMU's lock on every image, where the file system has locks that all hosts see."""
+    destination = move.destination
+    _refuse_watched(destination, move, server)
+    try:
+        destination.domains.start(server.id, paused=True)
+    except LibvirtFailed as error:
+        if _LOCKED in error.detail:
+            raise DiskInUse(server.name, error.detail.splitlines()[-1]) from error
+        raise LibvirtFailed(f"starting server {server.name}", error.code, error.detail) from error
+    steps.power_off(destination, server)
+
+
+def _refuse_watched(host: Host, move: Move, server: Server) -> None:
+    """Who has an image of Ceph open watches it, until half a minute after his death."""
+    for disk in move.details.there:
+        for layer in host.disks.chain(disk)[:1]:
+            if isinstance(layer.source, RbdSource) and (who := rbd.watchers(layer.source)):
+                raise DiskInUse(server.name, f"{layer.source.name} is open at {', '.join(who)}")
+
+
+def _switch(move: Move, server: Server) -> Server:
+    """The dead host keeps a domain of it: noted, and removed when that answers."""
+    return note(move.details.at_destination(server), move.details.source, ())
+
+
+def _start(move: Move, server: Server) -> Server:
+    """With the copy of the record that its domain has, as it is now."""
+    defined = steps.define(move.destination, server)
+    return steps.power_on(move.destination, defined) if move.details.starts else defined

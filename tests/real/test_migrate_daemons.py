@@ -1,0 +1,150 @@
+"""The libvirtd of either host dies while a server moves: whoever comes then finishes or undoes it,
+and one disk has all that the guest wrote."""
+
+import re
+from contextlib import suppress
+
+import pytest
+
+from millpond.errors import MillpondError, NoConsole
+from millpond.hosts.deployment import Deployment
+from millpond.records.journal import StepMoment
+from millpond.servers.migrate import MigrateRequest, migrate
+from tests.real.test_kill import moments
+from tests.real.test_migrate import check_only_on, contents, create, images  # noqa: F401
+from tests.support.killer import kill_at
+from tests.support.qemus import watching_qemus
+from tests.support.waiting import wait_for
+
+AGAIN = ("server", "migrate", "web", "--host", "birch", "--stop", "--timeout", "30")
+DEATHS = [
+    pytest.param(who, step, moment, marks=pytest.mark.full, id=f"{who}-{step}-{moment}")
+    for who in ("alder", "birch")
+    for step, moment in moments("migrate")
+]
+
+
+def boots(hosts, name):
+    """How often it has, by its own disk: it prints that when it is written."""
+    host, server = hosts.deployment().find(name)
+    printed = []
+    with suppress(NoConsole):  # nothing yet
+        log = host.consoles.read(server.id, name)
+        printed = re.findall(rb"BOOTS ([0-9A-F]{4})\s+READY", log)
+    return int(printed[-1], 16) if printed else 0
+
+
+def wait_until_booted(hosts, name, times=1):
+    with suppress(AssertionError):
+        wait_for(lambda: boots(hosts, name) >= times, 60)
+    assert boots(hosts, name) == times
+
+
+def move(hosts, watch=None, **more):
+    """In this process, as far as it comes."""
+    deployment = Deployment.load([hosts.config], watch) if watch else hosts.deployment()
+    request = MigrateRequest(host="birch", stop=True, patience=30, **more)
+    with suppress(MillpondError):
+        migrate(deployment, deployment.server("web"), request)
+
+
+@pytest.mark.parametrize(("who", "step", "moment"), DEATHS)
+def test_a_libvirtd_that_dies_anywhere_costs_nothing(images, who, step, moment):  # noqa: F811
+    """It is back before somebody comes: who gives the same command again, or doctor."""
+    server = create(images, "web", "raw")
+    daemon = images.hosts[who]
+
+    def watch(*where):
+        if where == ("migrate", step, moment) and daemon.is_running:
+            daemon.kill()
+
+    with watching_qemus(server.id) as seen:
+        wait_until_booted(images, "web")
+        move(images, watch)
+        assert not daemon.is_running
+        daemon.start()
+        if moment is StepMoment.BEGIN:
+            images.run("doctor", "--repair")
+        if images.where("web") == "alder" or moment is StepMoment.END:
+            status = images.run(*AGAIN)
+            assert (status.returncode == 0) or "already" in status.stderr, status.stderr
+        images.run("doctor", "--repair")
+        check_only_on(images, "web", "birch")
+        assert images.json("server", "show", "web")["state"] == "running"
+        wait_until_booted(images, "web", len(seen))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("who", ["alder", "birch"])
+@pytest.mark.parametrize("step", ["copy", "verify", "domain", "remove", "start"])
+def test_a_libvirtd_that_is_back_at_once_costs_nothing(images, who, step):  # noqa: F811
+    server = create(images, "web", "raw")
+
+    def watch(*where):
+        if where == ("migrate", step, StepMoment.BEGIN):
+            images.hosts[who].kill()
+            images.hosts[who].start()
+
+    with watching_qemus(server.id) as seen:
+        wait_until_booted(images, "web")
+        move(images, watch)
+        images.run("doctor", "--repair")
+        if images.where("web") == "alder":
+            images.ok(*AGAIN)
+        check_only_on(images, "web", "birch")
+        wait_until_booted(images, "web", len(seen))
+
+
+def test_a_destination_that_dies_in_the_middle_of_a_copy(images):  # noqa: F811
+    """The server runs again where it was, and the destination is clear for the next attempt."""
+    server = create(images, "web", "raw")
+    birch = images.hosts["birch"]
+
+    def die(_carried):
+        if birch.is_running:
+            birch.kill()
+
+    with watching_qemus(server.id) as seen:
+        wait_until_booted(images, "web")
+        move(images, progress=die)
+        assert not birch.is_running
+        found = images.deployment().server("web")
+        assert (found.host, found.operation) == ("alder", None)
+        assert [each.host for each in found.leftovers] == ["birch"]
+        assert images.deployment().hosts["alder"].domains.state(server.id) == "running"
+        wait_until_booted(images, "web", 2)
+        birch.start()
+        images.ok(*AGAIN)
+        check_only_on(images, "web", "birch")
+        wait_until_booted(images, "web", 3)
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize("clear", ["doctor", "delete"])
+def test_a_source_that_loses_power_after_the_switch(images, clear):  # noqa: F811
+    """The server is whole at the destination; what is left at the source never starts, and goes
+    when that is back."""
+    server = create(images, "web", "raw", "--no-start")
+    before = contents(images, "web")
+    kill_at(images, "migrate", "remove", StepMoment.BEGIN, "migrate", "web", "birch")
+    alder = images.hosts["alder"]
+    alder.stop()
+    images.run("doctor", "--repair", "--host", "birch")
+    found = images.deployment().server("web")
+    assert (found.host, found.operation) == ("birch", None)
+    assert [each.host for each in found.leftovers] == ["alder"]
+    assert contents(images, "web") == before
+    with watching_qemus(server.id) as seen:
+        images.ok("server", "start", "web")
+        alder.reboot()
+        wait_until_booted(images, "web")
+    assert len(seen) == 1
+    told = " ".join(images.run("doctor", "--host", "alder").stdout.split())
+    assert "a move left the domain of server 'web'" in told
+    if clear == "delete":
+        images.ok("server", "delete", "web")
+        assert [images.volumes(each) for each in images.hosts] == [[], [], []]
+        assert "web" not in images.deployment().hosts["alder"].domains.names()
+        return
+    images.run("doctor", "--repair")
+    check_only_on(images, "web", "birch")
