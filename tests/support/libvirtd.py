@@ -111,9 +111,9 @@ class PrivateLibvirtd(Running):
         self.start()
 
     def lose_power(self) -> None:
-        """Every process is gone, and /run is empty, where libvirt's drivers note that they have
-        started what starts with the host."""
-        self._host.clear()
+        """Every process is gone, and nobody was told before: QEMU has closed nothing. /run is
+        empty, where libvirt's drivers note that they have started what starts with the host."""
+        self._host.clear(signal.SIGKILL)
         self._past += self._daemons.values()
         self._daemons = {}
         for each in (self.directory / "run").iterdir():

@@ -8,6 +8,7 @@ never comes out.
 
 import ipaddress
 import os
+import signal
 import stat
 import struct
 import subprocess
@@ -93,10 +94,10 @@ class HostNamespaces:
         except OSError:
             return False
 
-    def clear(self) -> None:
+    def clear(self, first: signal.Signals = signal.SIGTERM) -> None:
         """End every process that was started in here; the host stays."""
         holder = self._holder.pid if self._holder else None
-        end_processes(lambda pid: pid != holder and self.holds(pid))
+        end_processes(lambda pid: pid != holder and self.holds(pid), first)
 
     def close(self) -> None:
         """End every process in here; the mounts go with the last one."""

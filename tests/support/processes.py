@@ -64,9 +64,9 @@ class Daemon:
         return bool(waiting.poll(seconds * 1000))
 
 
-def end_processes(belongs: Belongs) -> None:
-    """SIGTERM to every process that belongs, then SIGKILL to those that stay."""
-    _signal_each(belongs, signal.SIGTERM)
+def end_processes(belongs: Belongs, first: signal.Signals = signal.SIGTERM) -> None:
+    """A signal to every process that belongs, then SIGKILL to those that stay."""
+    _signal_each(belongs, first)
     try:
         wait_for(lambda: not list(find_pids(belongs)), _PATIENCE)
     except AssertionError:
