@@ -26,9 +26,11 @@ from millpond.scheduling.weigh import Multipliers
 from millpond.system.locks import Locks
 from tests.support.scheduling import ONE, POOL, plan, request, uuid_of
 
+DRIVES = "config-drives"
+
 
 class Host:
-    """A host that can be switched off."""
+    """A host that can be switched off. Its config drives are in a pool of their own."""
 
     uri = "qemu:///system"
     settings_digest = "as configured"
@@ -41,9 +43,10 @@ class Host:
         reserved_host_disk_mb=0,
     )
 
-    def __init__(self, name, pool=None):
+    def __init__(self, name, pool=None, drives=None):
         self.name = name
         self.pool = pool or MemoryPool(POOL, size=20 * GiB)
+        self.drives = drives or MemoryPool(DRIVES, size=GiB)
         self.answers = True
         self.asked = 0
 
@@ -63,8 +66,11 @@ class Host:
     def disk_pools(self):
         return {POOL: PoolWanted(name=POOL, path="/disks")}
 
-    def open_pool(self, _name):
-        return self.pool
+    def server_pools(self):
+        return {**self.disk_pools(), DRIVES: PoolWanted(name=DRIVES, path="/drives")}
+
+    def open_pool(self, name):
+        return self.drives if name == DRIVES else self.pool
 
     def pools_by_image_type(self, _hypervisor):
         return {ImageFormat.QCOW2: POOL}
@@ -208,3 +214,14 @@ def test_a_pool_that_two_hosts_share_counts_once_and_claims_follow(tmp_path):
     }
     with pytest.raises(NoValidHost, match="5 of 6 DISK_GB are free"):
         world.scheduler.place(request(root=6 * GiB), lambda _: plan(6), lambda _: None)
+
+
+def test_a_pool_of_config_drives_is_proven_to_be_shared_and_counts_nothing(tmp_path):
+    shared = MemoryPool(DRIVES, size=GiB)
+    world = World(tmp_path, Host("a", drives=shared), Host("b", drives=shared), Host("c"))
+    world.reporter.report()
+    both = frozenset(uuid_of(name) for name in "ab")
+    found = {name: each.shared_pools for name, each in world.reporter.known().items()}
+    assert found == {"a": {DRIVES: both}, "b": {DRIVES: both}, "c": {}}
+    for name, host in world.reporter.providers().items():
+        assert dict(host.pools) == {POOL: pool_provider(uuid_of(name), POOL)}

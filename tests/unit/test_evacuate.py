@@ -122,7 +122,8 @@ def test_deleted_after_the_switch_it_is_gone(room):
             assert not hosts.alder.claims.held
 
 
-ROOMS = {name: SimpleNamespace(pools={"disks": "one"}) for name in ("alder", "birch", "cedar")}
+NAMES = ("alder", "birch", "cedar")
+REPORTS = {name: SimpleNamespace(uuid=name, shared_pools={"disks": NAMES}) for name in NAMES}
 
 
 class Choices:
@@ -132,7 +133,7 @@ class Choices:
         self.host = "birch"
         disabled = SimpleNamespace(add=lambda _name, _why: True)
         self.reporter = SimpleNamespace(
-            providers=lambda: ROOMS,
+            known=lambda: REPORTS,
             report_if_due=noop,
             report=lambda prove: None,
             disabled=disabled,

@@ -67,6 +67,11 @@ class Schedulable:
         pools = self._host.pool_plan.all()
         return {name: pools[name] for name in disk_pools(self._host)}
 
+    def server_pools(self) -> Mapping[str, PoolWanted]:
+        plan = self._host.pool_plan
+        names = disk_pools(self._host) | plan.of_disks({Backend.RAW})
+        return {name: plan.all()[name] for name in names}
+
     def open_pool(self, name: str) -> Pool:
         return self._host.pools.ensure(name)
 

@@ -33,6 +33,10 @@ class SchedulableHost(Protocol):
         """All that new disks may come to be in, by their names."""
         ...
 
+    def server_pools(self) -> Mapping[str, PoolWanted]:
+        """These, and those of config drives and kernels, which are files for any backend."""
+        ...
+
     def open_pool(self, name: str) -> Pool: ...
 
     def pools_by_image_type(self, hypervisor: str) -> Mapping[ImageFormat, str]:

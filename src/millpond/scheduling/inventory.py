@@ -53,7 +53,7 @@ def find_shared_pools(
     """By the host's name. Only pools that could be one are tried: same name, type and place."""
     alike: dict[tuple[str, str], list[SchedulableHost]] = defaultdict(list)
     for host in hosts:
-        for name, pool in host.disk_pools().items():
+        for name, pool in host.server_pools().items():
             alike[name, _location(pool)].append(host)
     found: dict[str, dict[str, frozenset[str]]] = {name: {} for name in uuids}
     for (name, _), those in alike.items():

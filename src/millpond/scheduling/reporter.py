@@ -251,7 +251,7 @@ def _ask(host: SchedulableHost) -> HostAnswer:
     """A host whose pools cannot be used can take no server either."""
     try:
         facts = host.facts()
-        for name in host.disk_pools():
+        for name in host.server_pools():
             host.open_pool(name)
     except MillpondError as error:
         LOG.warning("host %s gets no new servers: %s", host.name, error)

@@ -191,9 +191,9 @@ def _planning(
 
 def shared_pools(deployment: Deployment, one: str, other: str) -> set[str]:
     """Pools of both that were proven to be one (B32)."""
-    providers = deployment.scheduler.reporter.providers()
-    here, there = providers[one].pools, providers[other].pools
-    return {pool for pool, uuid in here.items() if there.get(pool) == uuid}
+    known = deployment.scheduler.reporter.known()
+    there = known[other].uuid
+    return {pool for pool, hosts in known[one].shared_pools.items() if there in hosts}
 
 
 def scheduling_request(
@@ -201,7 +201,7 @@ def scheduling_request(
 ) -> SchedulingRequest:
     """Disks in pools that all possible destinations share need nothing there."""
     deployment.scheduler.reporter.report_if_due()
-    known = deployment.scheduler.reporter.providers()
+    known = deployment.scheduler.reporter.known()
     others = [host] if host else [each for each in known if each != server.host]
     alike = [shared_pools(deployment, server.host, each) for each in others if each in known]
     shared = set.intersection(*alike) if alike and server.host in known else set()
