@@ -3,6 +3,7 @@
 import base64
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import libvirt
 import pytest
@@ -11,8 +12,11 @@ from lxml.builder import E
 
 from tests.support.ceph import Ceph, RbdPool
 from tests.support.libvirtd import PrivateLibvirtd
+from tests.support.multi_host import MultiHost
 
 RBD_PACKAGE = "libvirt-daemon-driver-storage-rbd"
+POOL = "pond-of-many"
+"""What several hosts share."""
 
 
 @pytest.fixture
@@ -40,6 +44,29 @@ def rbd_options(ceph: Ceph, access: RbdPool) -> tuple[str, ...]:
         f"rbd_user = {access.user}",
         f"rbd_secret_uuid = {access.secret}",
     )
+
+
+@contextmanager
+def shared_pool(hosts: MultiHost, ceph: Ceph) -> Iterator[dict[str, str]]:
+    """Options of each host, all of which have the key to one pool."""
+    ceph.make_pool(POOL)
+    key = ceph.make_user(POOL, POOL)
+    options = {}
+    for name, host in hosts.hosts.items():
+        with host.connect() as connection:
+            if not knows_rbd(connection):
+                pytest.skip(f"libvirt has no rbd pools: apt-get install {RBD_PACKAGE}")
+            secret = make_secret(connection, POOL, key)
+        access = RbdPool(name=POOL, user=POOL, secret=secret)
+        options[name] = "\n".join(rbd_options(ceph, access))
+    yield options
+    for host in hosts.hosts.values():
+        host.start()  # one may be dead
+        host.clear()
+        with host.connect() as connection:
+            for secret in connection.listAllSecrets():
+                secret.undefine()
+    ceph.remove_pool(POOL)
 
 
 def knows_rbd(connection: libvirt.virConnect) -> bool:

@@ -6,36 +6,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.ceph.conftest import RBD_PACKAGE, knows_rbd, make_secret, rbd_options
-from tests.support.ceph import Ceph, RbdPool
+from tests.ceph.conftest import POOL, shared_pool
+from tests.support.ceph import Ceph
 from tests.support.guests import MicroGuest
 from tests.support.multi_host import MultiHost
-
-POOL = "pond-of-many"
 
 
 @pytest.fixture
 def in_ceph(multi_host: MultiHost, ceph: Ceph, micro_guest: MicroGuest) -> Iterator[MultiHost]:
-    """Raw images go to Ceph on all hosts, each of which has the key."""
-    ceph.make_pool(POOL)
-    key = ceph.make_user(POOL, POOL)
-    own = {}
-    for name, host in multi_host.hosts.items():
-        with host.connect() as connection:
-            if not knows_rbd(connection):
-                pytest.skip(f"libvirt has no rbd pools: apt-get install {RBD_PACKAGE}")
-            secret = make_secret(connection, POOL, key)
-        access = RbdPool(name=POOL, user=POOL, secret=secret)
-        own[name] = "\n".join(("images_type_mapping = raw:rbd", *rbd_options(ceph, access)))
-    multi_host.configure(own)
-    multi_host.ok("image", "add", micro_guest.path, "--name", "raw")
-    yield multi_host
-    for host in multi_host.hosts.values():
-        host.clear()
-        with host.connect() as connection:
-            for secret in connection.listAllSecrets():
-                secret.undefine()
-    ceph.remove_pool(POOL)
+    """Raw images go to Ceph on all hosts."""
+    with shared_pool(multi_host, ceph) as options:
+        mapping = "images_type_mapping = raw:rbd"
+        multi_host.configure({each: f"{mapping}\n{own}" for each, own in options.items()})
+        multi_host.ok("image", "add", micro_guest.path, "--name", "raw")
+        yield multi_host
 
 
 def test_the_pool_counts_once_and_the_template_comes_once(in_ceph: MultiHost, ceph: Ceph) -> None:

@@ -168,6 +168,11 @@ class Ceph(Running):
         """Run rbd as client.admin and return what it printed; a failing one raises."""
         return self._run("rbd", *words)
 
+    def watchers(self, image: str) -> list[str]:
+        """The addresses of those who have POOL/IMAGE open for writing."""
+        found = json.loads(self.rbd("status", image, "--format", "json"))
+        return [each["address"] for each in found.get("watchers", ())]
+
     def end_leases(self, pool: str) -> None:
         """As time does to the locks of processes that died."""
         for name in self._run("rados", "--pool", pool, "ls").split():

@@ -53,7 +53,7 @@ class Operation:
     """What the message says, where it does."""
 
     def cell(self, column: Column) -> str:
-        alone = (Column.LVM, Column.RBD, Column.LINKED)  # one host has them in the tests
+        alone = (Column.LVM, Column.LINKED)  # one host has them in the tests
         return NOT_WALKED if self.moves and column in alone else self.refused.get(column, PASSES)
 
     @property
