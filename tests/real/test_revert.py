@@ -2,31 +2,18 @@
 
 import hashlib
 import os
-import re
+from dataclasses import replace
 
 import pytest
 
-from millpond.records.journal import StepMoment
-from tests.support.killer import kill_at
-from tests.support.verbs import steps_of
-from tests.support.waiting import wait_for
+from tests.support.revertable import (
+    MOMENTS,
+    Revertable,
+    check_killed,
+    check_starting_points,
+)
 
 MiB = 1024**2
-TELLING = (
-    ("resize save", "copy", "end"),
-    ("resize confirm", "release", "begin"),
-    ("resize revert", "domain", "end"),
-    ("resize revert", "remove", "end"),
-)
-MOMENTS = [
-    pytest.param(
-        verb, step, moment, marks=() if (verb, step, moment) in TELLING else pytest.mark.full
-    )
-    for verb in ("resize save", "resize confirm", "resize revert")
-    for step in steps_of(verb)
-    for moment in StepMoment
-]
-LARGER = ("--vcpus", "2", "--memory", "48M", "--disk", "4M")
 
 
 @pytest.fixture(params=["qcow2", "raw", "ploop"])
@@ -36,77 +23,35 @@ def backend(request):
 
 @pytest.fixture
 def pond(millpond, micro_guest, backend):
-    """A server that has booted once, and is off."""
-    millpond.configure(f"images_type_mapping = raw:{backend}")
-    return make(millpond, micro_guest)
+    return make(millpond, micro_guest, backend)
 
 
 @pytest.fixture
 def raw(millpond, micro_guest):
-    millpond.configure("images_type_mapping = raw:raw")
-    return make(millpond, micro_guest)
+    return make(millpond, micro_guest, "raw")
 
 
-def make(millpond, micro_guest, *disk):
-    millpond.ok("image", "add", micro_guest.path, "--name", "guest")
-    words = ("--image", "guest", "--memory", "32M", "--network", "none")
-    made = millpond.json("server", "create", "web", *words, *(disk or ("--disk", "2M")))
-    millpond.wait_for_console(made["id"], "BOOTS 0001")
-    millpond.ok("server", "stop", "web", "--force")
-    return millpond
+def make(millpond, micro_guest, backend):
+    millpond.configure(f"images_type_mapping = raw:{backend}")
+    return in_directory(millpond).create(micro_guest)
 
 
-def boot(millpond):
-    """How often it has, by its own disk, to which it writes that."""
-    id = millpond.server("web").id
-    before = millpond.console(id).count("READY")
-    millpond.ok("server", "start", "web")
-    wait_for(lambda: millpond.console(id).count("READY") > before, 30)
-    millpond.ok("server", "stop", "web", "--force")
-    return int(re.findall(r"BOOTS (\d{4})", millpond.console(id))[-1])
+def in_directory(millpond):
+    def read(volume):
+        return (millpond.disks / volume).read_bytes()
 
+    def names():
+        return [each.name for each in millpond.disks.iterdir()]
 
-def root(millpond):
-    """Its bytes."""
-    volume = millpond.server("web").get_disk().volume
-    return hashlib.sha256((millpond.disks / volume).read_bytes()).hexdigest()
-
-
-def volumes(millpond):
-    found = sorted(each.name for each in millpond.disks.iterdir())
-    assert found == sorted(each.volume for each in millpond.server("web").disks)
-    return found
-
-
-def sizes(millpond):
-    server = millpond.server("web")
-    return server.flavor.vcpus, server.flavor.memory // MiB, server.get_disk().size // MiB
+    return Revertable(millpond=millpond, read=read, names=names)
 
 
 def test_each_revert_gives_the_bytes_of_its_own_starting_point(pond):
-    for count in (2, 3):
-        start = root(pond)
-        pond.ok("server", "resize", "web", *LARGER, "--revertable")
-        assert sizes(pond) == (2, 48, 4)
-        assert boot(pond) == count
-        assert root(pond) != start
-        assert len(volumes(pond)) == 3
-        reverted = pond.json("server", "resize", "web", "--revert")
-        assert reverted["resized_from"] is None
-        assert (root(pond), sizes(pond)) == (start, (1, 32, 2))
-        assert len(volumes(pond)) == 2
-        assert boot(pond) == count  # as if it had not booted since
-    pond.ok("server", "resize", "web", *LARGER, "--revertable")
-    assert boot(pond) == 4
-    said = pond.ok("server", "resize", "web", "--confirm")
-    assert said.startswith("confirmed the resize of web")
-    assert (len(volumes(pond)), sizes(pond)) == (2, (2, 48, 4))
-    assert boot(pond) == 5
-    assert "no problem" in pond.ok("doctor")
+    check_starting_points(pond)
 
 
 def test_what_cannot_be_is_refused_and_nothing_changes(raw):
-    before = raw.server("web"), volumes(raw), root(raw)
+    millpond, before = raw.millpond, raw.root()
     for status, said, *words in (
         (4, "no resize to confirm or revert", "--confirm"),
         (4, "no resize to confirm or revert", "--revert"),
@@ -116,29 +61,29 @@ def test_what_cannot_be_is_refused_and_nothing_changes(raw):
         (5, "a disk only grows", "--vcpus", "2", "--disk", "1M", "--revertable"),
         (2, "are too many", "--vcpus", "1000", "--revertable"),
     ):
-        code, message = raw.fails("server", "resize", "web", *words)
+        code, message = millpond.fails("server", "resize", "web", *words)
         assert (code, said in message) == (status, True), message
-        assert before[2] == root(raw)
-        volumes(raw)
-        assert sizes(raw) == (1, 32, 2)
-        assert raw.server("web").resized_from is None
-    raw.ok("server", "start", "web")
-    code, message = raw.fails("server", "resize", "web", *LARGER, "--revertable")
+        assert raw.root() == before
+        raw.volumes()
+        assert raw.sizes() == (1, 32, 2)
+        assert millpond.server("web").resized_from is None
+    millpond.ok("server", "start", "web")
+    code, message = millpond.fails("server", "resize", "web", *raw.larger, "--revertable")
     assert (code, "stop it first" in message) == (5, True)
-    raw.ok("server", "stop", "web", "--force")
-    raw.ok("server", "resize", "web", *LARGER, "--revertable")
+    millpond.ok("server", "stop", "web", "--force")
+    millpond.ok("server", "resize", "web", *raw.larger, "--revertable")
     for words in (
         ("resize", "web", "--vcpus", "3", "--revertable"),
         ("rebuild", "web"),
         ("rescue", "web"),
         ("snapshot", "web", "copy"),
     ):
-        code, message = raw.fails("server", *words)
+        code, message = millpond.fails("server", *words)
         assert (code, "neither confirmed nor reverted" in message) == (4, True), message
-    raw.ok("server", "start", "web")
-    code, message = raw.fails("server", "resize", "web", "--revert")
+    millpond.ok("server", "start", "web")
+    code, message = millpond.fails("server", "resize", "web", "--revert")
     assert (code, "stop it first" in message) == (5, True)
-    assert raw.json("server", "resize", "web", "--confirm")["state"] == "running"
+    assert millpond.json("server", "resize", "web", "--confirm")["state"] == "running"
 
 
 @pytest.mark.parametrize("kind", ["xfs", pytest.param("btrfs", marks=pytest.mark.full)])
@@ -147,7 +92,7 @@ def test_what_is_kept_shares_its_bytes(millpond, micro_guest, make_filesystem, k
     place = make_filesystem(kind, 1024 * MiB)
     pool = place.path / "disks"
     millpond.configure(f"images_type = raw\ndisks_pool_path = {pool}")
-    make(millpond, micro_guest, "--disk", "64M")
+    server = replace(in_directory(millpond), size=64).create(micro_guest)
     volume = pool / millpond.server("web").get_disk().volume
     with volume.open("r+b") as file:
         file.seek(MiB)
@@ -157,7 +102,7 @@ def test_what_is_kept_shares_its_bytes(millpond, micro_guest, make_filesystem, k
         written = place.bytes_written()
         millpond.ok("server", "resize", "web", "--disk", "80M", "--revertable")
         assert place.bytes_written() - written < 16 * MiB
-        boot(millpond)
+        server.boot()
         millpond.ok("server", "resize", "web", "--revert")
         root_now = pool / millpond.server("web").get_disk().volume
         assert hashlib.sha256(root_now.read_bytes()).digest() == start
@@ -165,24 +110,7 @@ def test_what_is_kept_shares_its_bytes(millpond, micro_guest, make_filesystem, k
 
 @pytest.mark.parametrize(("verb", "step", "moment"), MOMENTS)
 def test_killed_it_has_one_disk_or_the_other(raw, verb, step, moment):
-    start = root(raw)
-    if verb != "resize save":
-        raw.ok("server", "resize", "web", *LARGER, "--revertable")
-        assert boot(raw) == 2
-    resized = root(raw)
-    kill_at(raw, verb, step, moment, verb, "web")
-    raw.ok("doctor", "--repair")
-    server = raw.server("web")
-    assert server.operation is None
-    assert len(volumes(raw)) == (3 if server.resized_from else 2)
-    if verb == "resize revert" and step != "domain":
-        assert (root(raw), sizes(raw)) == (start, (1, 32, 2))
-    else:
-        assert root(raw) == resized
-    if server.resized_from:
-        raw.ok("server", "resize", "web", "--revert")
-        assert (root(raw), sizes(raw)) == (start, (1, 32, 2))
-    assert "no problem" in raw.ok("doctor")
+    check_killed(raw, verb, step, moment)
 
 
 def test_what_is_kept_is_claimed(multi_host, micro_guest):

@@ -63,7 +63,6 @@ class Operation:
 
 _NO_UPLOAD = {Column.LINKED: NOT_WALKED}
 """Of such a template the image is Glance's, and the tests' Glance takes none."""
-_NO_REVERT = {Column.RBD: "its root disk lies in Ceph"}
 _VARIABLES = {Column.UEFI: "its UEFI variables are in a file of its host"}
 
 OPERATIONS: Mapping[str, Operation] = {
@@ -92,11 +91,9 @@ OPERATIONS: Mapping[str, Operation] = {
     "resize vCPUs and memory": Operation(words=("server resize web --vcpus 2 --memory 160M",)),
     "resize, revert": Operation(
         words=("server resize web --disk 64M --revertable", "server resize web --revert"),
-        refused=_NO_REVERT,
     ),
     "resize, confirm": Operation(
         words=("server resize web --disk 64M --revertable", "server resize web --confirm"),
-        refused=_NO_REVERT,
     ),
     "rebuild": Operation(words=("server rebuild web --yes --force",), runs=True),
     "rescue, unrescue": Operation(

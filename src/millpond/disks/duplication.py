@@ -11,9 +11,10 @@ from millpond.libvirt.locality import can_open
 from millpond.libvirt.pool import Pool
 from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import DiskFormat
+from millpond.model.layer import CephAccess, RbdSource
 from millpond.model.server import Disk
 from millpond.model.volume import Volume, VolumeSpec
-from millpond.system import files
+from millpond.system import files, rbd
 
 LOG = logging.getLogger(__name__)
 
@@ -33,16 +34,28 @@ def check_duplicate(pool: Pool, disk: Disk) -> bool:
 
 def duplicate(pool: Pool, disk: Disk, copy: Disk, progress: Progress = noop) -> None:
     """One that was begun and not finished is made again. A file by reflink, else by a copy that
-    keeps holes."""
+    keeps holes; an image of Ceph by a copy of what its template has not."""
     with suppress(VolumeNotFound):
         pool.delete(copy.volume)
     source = pool.get(disk.volume)
-    if check_duplicate(pool, disk):
-        how: str = _copy_file(pool, source, copy, progress)
+    if pool.ceph:
+        how = _copy_image(pool, pool.ceph, disk, copy)
+    elif check_duplicate(pool, disk):
+        how = _copy_file(pool, source, copy, progress)
     else:
         pool.create_from(spec_of(copy), source)
         how = "libvirt"
     LOG.info("copied %s/%s to %s by %s", disk.pool, disk.volume, copy.volume, how)
+
+
+def _copy_image(pool: Pool, access: CephAccess, disk: Disk, copy: Disk) -> str:
+    """In place of one that libvirt has made, so that the pool knows it: a refresh would open every
+    image. libvirt's own copies are clones of the disk, which could not be removed then."""
+    pool.create(spec_of(copy))
+    made = RbdSource(access=access, image=copy.volume)
+    rbd.remove(made)
+    rbd.copy(RbdSource(access=access, image=disk.volume), made)
+    return "rbd"
 
 
 def _copy_file(pool: Pool, source: Volume, copy: Disk, progress: Progress) -> str:

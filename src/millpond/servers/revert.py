@@ -13,7 +13,6 @@ from millpond.errors import Conflict, Tool, Unsupported, VolumeExists
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON
 from millpond.model.callbacks import Progress, noop
-from millpond.model.formats import Backend
 from millpond.model.names import volume_name
 from millpond.model.operation import ROOT
 from millpond.model.server import SAVED, Disk, Server
@@ -38,10 +37,10 @@ def save(host: Host, server: Server, progress: Progress = noop) -> Server:
         _refuse_running(host, current, "a resize that can be reverted")
         steps.refuse_overlays(host, current)
         root = current.get_disk()
-        if root.path or root.backend is Backend.RBD:
-            where = "in Ceph" if root.backend is Backend.RBD else "in Nova's legacy layout"
-            what = "a resize that can be reverted"
-            raise Unsupported(what, f"its root disk lies {where}", "take a snapshot instead")
+        if root.path:
+            reason = "its root disk lies in Nova's legacy layout"
+            hint = "take a snapshot instead"
+            raise Unsupported("a resize that can be reverted", reason, hint)
         check_duplicate(host.pools.ensure(root.pool), root)
         saved = _plan(current, root)
         if host.disks.exists(saved):  # no record names it: it is somebody's

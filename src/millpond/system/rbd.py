@@ -17,7 +17,7 @@ from typing import Any
 from millpond.errors import Busy, CephUnreachable, MillpondError, ToolFailed
 from millpond.model.layer import CephAccess, RbdSource
 from millpond.model.sizes import GiB
-from millpond.system.process import Limits, run
+from millpond.system.process import CONVERSION, Limits, run
 
 LOG = logging.getLogger(__name__)
 
@@ -82,6 +82,13 @@ def children(at: RbdSource) -> list[str]:
 def clone(origin: RbdSource, new: RbdSource) -> None:
     """An image that shows what a protected snapshot does, in whatever pool; no data is written."""
     _rbd(new.access, "clone", origin.name, new.name)
+
+
+def copy(image: RbdSource, new: RbdSource) -> None:
+    """An image that is cloned from the same snapshot, if that one is a clone, and has what was
+    written to it since. Nobody writes to it meanwhile."""
+    limits = replace(CONVERSION, memory=_LIMITS.memory)
+    _call(new.access, "rbd", "deep", "cp", "--no-progress", image.name, new.name, limits=limits)
 
 
 def size(image: RbdSource) -> int:
