@@ -2,7 +2,7 @@
 
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -345,3 +345,18 @@ def test_the_connection_that_was_lost_is_the_one_that_is_reported(lost):
     with pytest.raises(ConnectionLost) as raised:
         Migrating(go).migrate(lambda _: None, there)
     assert raised.value.uri == lost
+
+
+@pytest.mark.parametrize(("taken", "comes"), [(2, True), (9, False)])
+def test_where_another_host_of_this_machine_took_the_port_the_next_is_tried(taken, comes):
+    tried = []
+
+    def go(_):
+        tried.append(1)
+        if len(tried) <= taken:
+            said = "'migrate-incoming': Failed to find an available port: Address already in use"
+            raise libvirt.libvirtError(said)
+
+    with nullcontext() if comes else pytest.raises(ConnectionLost):
+        Migrating(go).migrate(lambda _: None)
+    assert len(tried) == (3 if comes else 5)

@@ -24,6 +24,10 @@ LOG = logging.getLogger(__name__)
 END_PATIENCE = 60.0
 """Seconds in which libvirt ends a migration that was aborted, or whose client died."""
 _NOTE_PATIENCE = 5.0
+_PORT_TAKEN = "Address already in use"
+"""What QEMU says of a port that libvirt has found free: the libvirt of another host on the same
+machine chose it, too. Nothing has begun then, and the next one is tried."""
+_TRIES = 5
 
 
 class Place(StrEnum):
@@ -205,12 +209,17 @@ def _call_both(domain: Any, destination: Libvirtd, id: ServerId, passage: Passag
     """An error is the source's, unless the connection to the destination was lost."""
     failure: Exception | None = None
     with destination.calling(f"receiving domain {id}", slow=True) as there:
-        try:
-            domain.migrate3(there, passage.parameters, passage.flags)
-        except names.Error as error:
-            if not there.isAlive():
-                raise
-            failure = error
+        for left in reversed(range(_TRIES)):
+            try:
+                domain.migrate3(there, passage.parameters, passage.flags)
+                return
+            except names.Error as error:
+                if not there.isAlive():
+                    raise
+                failure = error
+            if not left or _PORT_TAKEN not in str(failure):
+                break
+            time.sleep(POLL)
     if failure:
         raise failure
 
