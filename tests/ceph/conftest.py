@@ -59,14 +59,16 @@ def shared_pool(hosts: MultiHost, ceph: Ceph) -> Iterator[dict[str, str]]:
             secret = make_secret(connection, POOL, key)
         access = RbdPool(name=POOL, user=POOL, secret=secret)
         options[name] = "\n".join(rbd_options(ceph, access))
-    yield options
-    for host in hosts.hosts.values():
-        host.start()  # one may be dead
-        host.clear()
-        with host.connect() as connection:
-            for secret in connection.listAllSecrets():
-                secret.undefine()
-    ceph.remove_pool(POOL)
+    try:
+        yield options
+    finally:
+        for host in hosts.hosts.values():
+            host.start()  # one may be dead
+            host.clear()
+            with host.connect() as connection:
+                for secret in connection.listAllSecrets():
+                    secret.undefine()
+        ceph.remove_pool(POOL)
 
 
 def knows_rbd(connection: libvirt.virConnect) -> bool:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import threading
 
 import pytest
@@ -80,9 +81,12 @@ def test_one_that_runs_is_refused_or_stopped_and_started_again(images):
     status, message = images.fails("server", "migrate", "web", "--host", "birch")
     assert (status, "add --stop" in message) == (5, True)
     assert images.where("web") == "alder"
-    images.ok("server", "migrate", "web", "--host", "birch", "--stop", "--timeout", "30")
+    stop = ("--stop", "--timeout", "30")
+    told = images.json("server", "migrate", "web", "--host", "birch", *stop)
     assert images.where("web") == "birch"
+    assert 0 < told["off"] < 60
     assert images.json("server", "show", "web")["state"] == "running"
+    assert re.search(r"Off +\d+\.\d{3} s", images.ok("server", "migrate", "web", *stop))
 
 
 def test_only_the_overlay_travels_and_finds_its_base_at_another_path(images):

@@ -7,6 +7,7 @@ import typer
 
 from millpond.cli.host import Json, app
 from millpond.cli.output import as_json, complain_of
+from millpond.cli.server_migrate import describe_idle
 from millpond.doctor.moves import find_copies
 from millpond.errors import Conflict
 from millpond.hosts import availability
@@ -96,10 +97,11 @@ def _tell(
         complain_of(server, drained, each.error)
         return {**told, "bytes": 0, "error": str(each.error)}, each
     if isinstance(each, Migrated):
-        host, size = each.server.host, each.moved
+        host, size, idle = each.server.host, each.moved, describe_idle(each)
     else:
         assert each.plan
-        host, size = each.plan.server.host, each.plan.size
+        host, size, idle = each.plan.server.host, each.plan.size, {}
     if not json:
-        print(f"{verb} {server.name} to {host}, {format_size(size)}", flush=True)
-    return {**told, "host": host, "bytes": size}, None
+        parts = [format_size(size), *(f"{name} {seconds:.3f} s" for name, seconds in idle.items())]
+        print(f"{verb} {server.name} to {host}, {', '.join(parts)}", flush=True)
+    return {**told, "host": host, "bytes": size, **idle}, None

@@ -149,18 +149,23 @@ def _show_move(moved: Migrated, json: bool) -> None:
     server = moved.server
     if json:
         told = _plain(server, moved.plan) if moved.plan else {"server": server.id}
-        live = {"pause": round(moved.live.pause, 3)} if moved.live else {}
         where = {"host": server.host, "source": moved.source}
-        print(as_json({**told, **where, "moved": moved.moved, **live}))
+        print(as_json({**told, **where, "moved": moved.moved, **describe_idle(moved)}))
         return
     details(
         [
             ("Server", f"{server.name} ({server.id})"),
             ("Host", server.host),
             ("Moved", format_size(moved.moved)),
-            *([("Pause", f"{moved.live.pause:.3f} s")] if moved.live else []),
+            *((name.title(), f"{idle:.3f} s") for name, idle in describe_idle(moved).items()),
         ]
     )
+
+
+def describe_idle(moved: Migrated) -> dict[str, float]:
+    """How long the guest did nothing, by what it did instead; empty of one that did not run."""
+    what = "pause" if moved.live else "off"
+    return {what: round(moved.idle, 3)} if moved.idle else {}
 
 
 def _plain(server: Server, plan: MovePlan) -> dict[str, Any]:

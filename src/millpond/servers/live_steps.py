@@ -52,19 +52,11 @@ LOG = logging.getLogger(__name__)
 LIVE_MIGRATE = "live migrate"
 
 
-@dataclass(slots=True, kw_only=True)
-class Measured:
-    job: Job = field(default_factory=Job)
-    pause: float = 0
-    """Seconds that the guest did nothing."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveMove(Move):
     route: Route | None = None
     """None where the move was interrupted, and nothing is begun any more."""
     options: LiveOptions = field(default_factory=LiveOptions)
-    measured: Measured = field(default_factory=Measured)
     end_patience: float = migration.END_PATIENCE
 
 
@@ -148,7 +140,7 @@ def _migrate(move: LiveMove, server: Server) -> None:
         if not has_arrived(move, server):
             raise _explain(server, error) from error
     _continue_there(move, server)
-    move.measured.pause = time.monotonic() - paused
+    move.measured.idle = time.monotonic() - paused
 
 
 def watch_job(move: LiveMove, server: Server) -> Callable[[Job], None]:

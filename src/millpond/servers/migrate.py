@@ -21,7 +21,7 @@ from millpond.scheduling.query import Purpose, SchedulingRequest
 from millpond.scheduling.scheduler import HostPlan, Plan
 from millpond.servers import leftovers, steps
 from millpond.servers.live_migrate import check_live, refuse_stopped
-from millpond.servers.live_steps import LIVE_MIGRATE, LiveMove, Measured, live_migrating
+from millpond.servers.live_steps import LIVE_MIGRATE, LiveMove, live_migrating
 from millpond.servers.move_plan import MovePlan, plan_move, refuse_unmovable, taking_networks
 from millpond.servers.move_recovery import settle
 from millpond.servers.move_steps import MIGRATE, migrating, refuse_running
@@ -57,7 +57,9 @@ class Migrated:
     """None of a move that was interrupted before, and is finished now."""
     moved: int
     """Bytes that were carried."""
-    live: Measured | None = None
+    idle: float = 0
+    """Seconds that its guest was paused, or off; 0 of one that did not run."""
+    live: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,8 +160,14 @@ def _migrate(
         moved = journal.run(verb, server, notes, source.watch, taking)
         LOG.info("moved server %s from %s to %s", server.name, source.name, name)
         carried = sum(each.moved for each in move.sent.values()) + move.measured.job.all
-        measured = move.measured if request.live else None
-        return Migrated(server=moved, source=source.name, plan=plan, moved=carried, live=measured)
+        return Migrated(
+            server=moved,
+            source=source.name,
+            plan=plan,
+            moved=carried,
+            idle=move.measured.idle,
+            live=bool(request.live),
+        )
 
     plan = _planning(deployment, source, server, request, plans, starts=starts)
     asked = scheduling_request(deployment, server, request.host, request.purpose)

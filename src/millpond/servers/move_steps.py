@@ -1,6 +1,7 @@
 """Move a server that is off to another host: its steps (docs/decisions/0029)."""
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from millpond.errors import Conflict, NoSuchHost, Tool, Unsupported, WrongState
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON, read_definition, write_definition
+from millpond.libvirt.migration import Job
 from millpond.model.callbacks import Progress, noop
 from millpond.model.move import MigrateDetails, Way
 from millpond.model.server import Disk, Server
@@ -34,6 +36,14 @@ Arriving = Callable[[], AbstractContextManager[tuple[str, Path]]]
 """A file of this machine for the time of the block, as Intake has them."""
 
 
+@dataclass(slots=True, kw_only=True)
+class Measured:
+    job: Job = field(default_factory=Job)
+    idle: float = 0
+    """Seconds that a guest that ran did nothing: it was paused, or off."""
+    off_since: float | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
     """Both ends, and what comes of it on the way."""
@@ -49,6 +59,7 @@ class Move:
     """Where a disk lies that travels as one image. None where nothing is copied any more."""
     sent: dict[str, Sent] = field(default_factory=dict)
     """By role: of one step for the next."""
+    measured: Measured = field(default_factory=Measured)
     silent: set[str] = field(default_factory=set)
     """Hosts that keep what was to be removed there."""
 
@@ -132,7 +143,9 @@ def _fetch_template(move: Move, server: Server, disk: Disk) -> None:
 def _stop(move: Move, server: Server) -> Server:
     """From now on its host does not start it either, whatever it should do there."""
     if move.details.starts:
-        return power.keep_off(move.source, move.patience, move.tell, server)
+        off = power.keep_off(move.source, move.patience, move.tell, server)
+        move.measured.off_since = time.monotonic()
+        return off
     if move.source.domains.state(server.id):  # somebody may have undefined it
         move.source.autostart.put(server.id, False)
     return server
@@ -272,7 +285,10 @@ def release_claim(move: Move, server: Server) -> None:
 def _start(move: Move, server: Server) -> Server:
     """With the copy of the record that its domain has, as it is now."""
     defined = steps.define(move.destination, server)
-    return steps.power_on(move.destination, defined) if move.details.starts else defined
+    started = steps.power_on(move.destination, defined) if move.details.starts else defined
+    if move.measured.off_since is not None:
+        move.measured.idle = time.monotonic() - move.measured.off_since
+    return started
 
 
 def as_before(move: Move, server: Server) -> Server:
