@@ -23,11 +23,14 @@ from millpond.servers.move_steps import (
     revert_claim,
 )
 from millpond.system import rbd
+from millpond.system.waiting import wait_until
 
 EVACUATE = "evacuate"
 
 _LOCKED = "another process using the image"
 """In what QEMU says when it does not get its lock on an image."""
+_WATCH_PATIENCE = 40.0
+"""Seconds. Ceph misses a client after 30 (osd_client_watch_timeout)."""
 
 
 def evacuating(move: Move) -> Verb[Server]:
@@ -99,11 +102,17 @@ def _take_lock(move: Move, server: Server) -> None:
 
 
 def _refuse_watched(host: Host, move: Move, server: Server) -> None:
-    """Who has an image of Ceph open watches it, until half a minute after his death."""
+    """Who has an image of Ceph open watches it."""
     for disk in move.details.there:
         for layer in host.disks.chain(disk)[:1]:
-            if isinstance(layer.source, RbdSource) and (who := rbd.watchers(layer.source)):
+            if isinstance(layer.source, RbdSource) and (who := _find_living(layer.source)):
                 raise DiskInUse(server.name, f"{layer.source.name} is open at {', '.join(who)}")
+
+
+def _find_living(image: RbdSource) -> list[str]:
+    """The dead host may still be listed, and is not when Ceph has missed it."""
+    wait_until(lambda: not rbd.watchers(image), _WATCH_PATIENCE, every=1.0)
+    return rbd.watchers(image)
 
 
 def _switch(move: Move, server: Server) -> Server:
