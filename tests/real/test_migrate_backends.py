@@ -210,6 +210,10 @@ def test_the_overlay_of_a_linked_template_finds_it_linked_there(
     ):
         create(multi_host, "web", ID)
         wait_until_booted(multi_host, "web")
+        multi_host.ok("cache", "fetch", ID, "--host", "birch")
+        assert len(linked.cinder.attachments) == 2
+        multi_host.ok("cache", "prune", "--all-unused", "--host", "birch")
+        assert len(linked.cinder.attachments) == 1  # alder's guest reads it
         told = multi_host.json("server", "migrate", "web", "--host", "birch", *STOP)
         assert told["disks"][0]["way"] == "copy"
         wait_until_booted(multi_host, "web", 2)
