@@ -30,7 +30,15 @@ def _real(*names: str) -> tuple[str, ...]:
 # most of the time of tests/real.
 _HOSTS = _real("hosts", "hosts_killed", "hosts_many", "kill", "remote_hosts", "remote_table")
 _MOVES = _real(
-    *("drain", "evacuate", "live_migrate", "migrate", "migrate_backends", "migrate_bytes"),
+    *(
+        "bad_moves",
+        "drain",
+        "evacuate",
+        "live_migrate",
+        "migrate",
+        "migrate_backends",
+        "migrate_bytes",
+    ),
     *("migrate_daemons", "operations_table", "post_copy"),
 )
 _CLOUD = _real("all_disks", "clone", "cloud_init", "reaching", "transcripts", "waiting")
