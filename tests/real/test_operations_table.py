@@ -1,17 +1,16 @@
 """docs/operations.md: every operation on every kind of root disk of directory pools."""
 
 import contextlib
-import json
+from functools import partial
 
 import pytest
 
 from tests.real.test_host_volumes import device_of
 from tests.support import operations
 from tests.support.glance_pages import ID
-from tests.support.guest_ticks import MovingGuest
-from tests.support.linked import linked_host
+from tests.support.linked import LinkingHosts, linked_host
 from tests.support.multi_host import shared_there
-from tests.support.operations import LIVE, OPERATIONS, PASSES, Column
+from tests.support.operations import LIVE, OPERATIONS, Column
 
 ALWAYS = {
     ("resize, revert", Column.RAW),
@@ -53,51 +52,21 @@ def test_the_cell_is_true(millpond, micro_guest, workdir, name, column):
 @pytest.mark.parametrize(("name", "column"), cells(Column.REMOTE, moves=False))
 def test_the_cell_of_a_remote_host_is_true(remote, micro_guest, workdir, name, column):
     remote.configure(mapped(column))
+    assert not remote.host().probe_local_files()
     operations.add_image(remote, micro_guest, column, workdir)
     operations.create(remote, column, OPERATIONS[name])
     operations.walk(remote, column, OPERATIONS[name])
 
 
 @pytest.fixture
-def move(busy_guest, workdir, pytestconfig):
-    """Walks the cell of a move; its guest writes all the time. ``logs``: hosts whose logs are what
-    it printed."""
-
-    def move(hosts, name, column, logs, **image):
-        operation = OPERATIONS[name]
-        operations.create(hosts, column, operation, "--host", "alder", **image)
-        if name != LIVE or operation.cell(column) != PASSES:
-            operations.walk(hosts, column, operation, hosts.hosts["alder"].lose_power)
-            return
-        guest = MovingGuest(hosts, hosts.deployment().server(operations.NAME).id)
-        guest.wait_for_ticks("alder")
-
-        def look(printed):
-            guest.check_gapless(*logs)
-            if pytestconfig.getoption("--regenerate"):
-                operations.keep_pause(column, json.loads(printed)["pause"])
-
-        operations.walk(hosts, column, operation, look=look)
-
-    return move
-
-
-def place_pools(hosts, dead, disks):
-    """Directories that can be opened here, one for each host; if its host is to die, they share
-    that of the disks."""
-    own = {}
-    for each in hosts.hosts:
-        place = hosts.directory / each
-        place.mkdir(mode=0o755)
-        path = hosts.directory / "shared" if dead else place / "disks"
-        own[each] = f"base_images_pool_path = {place}/base\ndisks_pool_path = {path}\n{disks}"
-    return own
+def move(pytestconfig):
+    return partial(operations.walk_move, keep=pytestconfig.getoption("--regenerate"))
 
 
 @pytest.mark.parametrize(("name", "column"), cells(*LOCAL, moves=True))
 def test_the_cell_of_a_move_is_true(multi_host, busy_guest, workdir, move, name, column):
     """Between hosts whose files are local, which ploop needs."""
-    own = place_pools(multi_host, OPERATIONS[name].dead, mapped(column))
+    own = multi_host.place_locally(mapped(column), shared=OPERATIONS[name].dead)
     multi_host.configure(own, default=f"instances_path = {multi_host.directory}/instances")
     multi_host.ok("host", "list", "--refresh")
     operations.add_image(multi_host, busy_guest, column, workdir)
@@ -118,8 +87,11 @@ def test_the_cell_of_a_move_between_remote_hosts_is_true(
     with shared_there(shared) if dead else contextlib.nullcontext():
         remote_hosts.configure(own, enabled=[*own])
         remote_hosts.ok("host", "list", "--refresh")
+        there = remote_hosts.deployment().hosts.values()
+        assert not any(each.probe_local_files() for each in there)
         operations.add_image(remote_hosts, busy_guest, column, workdir)
         move(remote_hosts, name, column, ["alder", "birch"])
+        assert not dead or list(shared.iterdir()) == []
         for host in remote_hosts.hosts.values():
             host.clear()
 
@@ -142,18 +114,6 @@ def test_the_cell_of_a_linked_template_is_true(millpond, volume, name, column):
         assert host.templates()
         operations.walk(millpond, column, OPERATIONS[name])
         millpond.ok("cache", "prune", "--all-unused")
-
-
-class LinkingHosts:
-    """Several, of which all files can be opened here, as linked_host() asks for one."""
-
-    def __init__(self, hosts, dead):
-        self.hosts, self.dead = hosts, dead
-
-    def configure(self, libvirt, default):
-        default = f"{default}\ninstances_path = {self.hosts.directory}/instances"
-        own = place_pools(self.hosts, self.dead, "")
-        self.hosts.configure(own, default=default, rest=f"[libvirt]\n{libvirt}")
 
 
 @pytest.mark.parametrize(("name", "column"), cells(Column.LINKED, moves=True))

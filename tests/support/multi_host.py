@@ -49,6 +49,18 @@ class MultiHost(Millpond):
         ]
         self.config.write_text("\n".join(sections) + "\n")
 
+    def place_locally(self, own: str = "", *, shared: bool = False) -> dict[str, str]:
+        """What configure() takes, with pools in directories that can be opened here: one for each
+        host, unless they share that of the disks."""
+        made = {}
+        for name in self.hosts:
+            place = self.directory / name
+            place.mkdir(mode=0o755)
+            disks = self.directory / "shared" if shared else place / "disks"
+            paths = f"base_images_pool_path = {place}/bases\ndisks_pool_path = {disks}"
+            made[name] = f"{paths}\n{own}"
+        return made
+
     def deployment(self) -> Deployment:
         return Deployment.load([self.config])
 
