@@ -55,7 +55,7 @@ test-chaos: setup ## kills at random for SECONDS=600 or KILLS=2000; SEED=… cho
 	$(AS_ROOT) $(PYTHON) -m tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(KILLS),--kills $(KILLS)) \
 	    $(if $(SEED),--seed $(SEED))
 
-test-full: setup guests ## everything, in parts of at most an hour; PART=… runs one: unit real-1 real-2 moves cloud ceph services nova lvm chaos fresh
+test-full: setup guests ## everything, in parts of at most an hour; PART=… runs one: unit real-1 real-2 moves-1 moves-2 cloud ceph services nova lvm chaos fresh
 	@tools/setup ceph-packages openstack-packages nested-packages
 	$(AS_ROOT) $(PYTHON) -m tests.full $(PART)
 

@@ -30,9 +30,10 @@ def _real(*names: str) -> tuple[str, ...]:
 # most of the time of tests/real.
 _HOSTS = _real("hosts", "hosts_killed", "hosts_many", "kill", "remote_hosts", "remote_table")
 _MOVES = _real(
-    *("drain", "evacuate", "live_migrate", "migrate", "migrate_backends", "migrate_bytes"),
-    *("migrate_daemons", "operations_table"),
+    *("bad_moves", "drain", "evacuate", "live_migrate", "migrate", "migrate_backends"),
+    *("migrate_bytes", "migrate_daemons", "post_copy"),
 )
+_TABLE = _real("operations_table")
 _CLOUD = _real("all_disks", "clone", "cloud_init", "reaching", "transcripts", "waiting")
 
 PARTS: Mapping[str, tuple[str, ...]] = {
@@ -41,9 +42,10 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "real-2": (
         *_PYTEST,
         "tests/real",
-        *(f"--ignore={each}" for each in (*_HOSTS, *_MOVES, *_CLOUD)),
+        *(f"--ignore={each}" for each in (*_HOSTS, *_MOVES, *_TABLE, *_CLOUD)),
     ),
-    "moves": (*_PYTEST, *_MOVES),
+    "moves-1": (*_PYTEST, *_MOVES),
+    "moves-2": (*_PYTEST, *_TABLE),
     "cloud": (*_PYTEST, *_CLOUD),
     "ceph": (*_PYTEST, "tests/ceph"),
     "services": (*_PYTEST, "tests/services"),

@@ -1,10 +1,8 @@
 """A server that runs moves to another host: its guest writes all the time, and nothing is lost."""
 
-import re
 import shutil
 import struct
 import subprocess
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import libvirt
@@ -15,7 +13,7 @@ from millpond.disks.backend import ImageFile
 from millpond.model.formats import DiskFormat
 from millpond.records.journal import StepMoment
 from tests.real.test_kill import moments
-from tests.support.guests import build_micro_guest
+from tests.support.guest_ticks import MovingGuest
 from tests.support.killer import kill_at
 from tests.support.millpond import COMMAND, converted
 from tests.support.waiting import wait_for
@@ -27,12 +25,6 @@ LONGEST_PAUSE = 5
 """Seconds; it is a tenth of one, but the machine may be busy."""
 
 
-@pytest.fixture(scope="session")
-def busy_guest(session_directory):
-    """It writes 18 times a second."""
-    return build_micro_guest(session_directory / "busy.raw", marker="BUSY", clock=1)
-
-
 @pytest.fixture
 def images(multi_host, busy_guest, workdir):
     multi_host.ok("image", "add", busy_guest.path, "--name", "raw")
@@ -40,43 +32,9 @@ def images(multi_host, busy_guest, workdir):
     return multi_host
 
 
-@dataclass
-class Guest:
-    """What it printed on each of its hosts, kept when the log is removed there."""
-
-    hosts: object
-    id: str
-    kept: dict = field(default_factory=dict)
-
-    def keep_log(self, host):
-        path = self.hosts.deployment().hosts[host].consoles.make(self.id)
-        kept = path.parent.parent / f"{host}.log"
-        self.hosts.hosts[host].run("ln", "-f", str(path), str(kept))
-        self.kept[host] = kept
-
-    def printed(self, host):
-        there = self.hosts.hosts[host]
-        return there.run("cat", str(self.kept[host])).stdout
-
-    def ticks(self, *hosts):
-        shown = "".join(self.printed(host) for host in hosts)
-        return [int(each, 16) for each in re.findall(r"TICK ([0-9A-F]{4})\s", shown)]
-
-    def wait_for_ticks(self, *hosts, more=10):
-        self.keep_log(hosts[-1])
-        end = len(self.ticks(*hosts)) + more
-        wait_for(lambda: len(self.ticks(*hosts)) >= end, 60)
-
-    def check_gapless(self, *hosts):
-        """It still ticks, has not begun again, and has left no number out."""
-        self.wait_for_ticks(*hosts)
-        found = self.ticks(*hosts)
-        assert found == list(range(1, len(found) + 1))
-
-
 def create(hosts, name, image, *words):
     hosts.ok("server", "create", name, "--image", image, *MEMORY, "--host", "alder", *words)
-    guest = Guest(hosts, hosts.deployment().server(name).id)
+    guest = MovingGuest(hosts, hosts.deployment().server(name).id)
     guest.wait_for_ticks("alder", more=1)
     return guest
 
@@ -147,7 +105,7 @@ def test_only_the_overlays_own_bytes_travel(images):
     allocated = fill(images, "web")
     told = images.json("server", "migrate", "web", "--dry-run", "--host", "birch")
     images.ok("server", "start", "web")
-    guest = Guest(images, images.deployment().server("web").id)
+    guest = MovingGuest(images, images.deployment().server("web").id)
     guest.wait_for_ticks("alder", more=1)
     before = allocated("alder")
     assert told["bytes"] == pytest.approx(before, rel=0.05)
@@ -206,7 +164,7 @@ def slow_move(images):
     images.ok(*words, "--host", "alder", "--no-start")
     fill(images, "web")
     images.ok("server", "start", "web")
-    guest = Guest(images, images.deployment().server("web").id)
+    guest = MovingGuest(images, images.deployment().server("web").id)
     guest.wait_for_ticks("alder", more=1)
     with images.hosts["alder"].connect() as connection:
         connection.lookupByUUIDString(guest.id).migrateSetMaxSpeed(1)

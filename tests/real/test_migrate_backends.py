@@ -3,7 +3,6 @@ them. Each moves whole, or is refused before anything is powered off."""
 
 import hashlib
 import subprocess
-from dataclasses import dataclass
 
 import libvirt
 import pytest
@@ -19,8 +18,7 @@ from tests.real.test_migrate_daemons import wait_until_booted
 from tests.support.glance_pages import ID
 from tests.support.guests import build_micro_guest
 from tests.support.killer import kill_at
-from tests.support.linked import linked_host
-from tests.support.multi_host import MultiHost
+from tests.support.linked import LinkingHosts, linked_host
 
 ALL = ("--ephemeral", "16M", "--swap", "8M", "--config-drive")
 STOP = ("--stop", "--timeout", "30")
@@ -184,18 +182,6 @@ def test_addresses_and_ports_of_one_that_moves_are_taken_at_both_ends(images):  
     images.ok("server", "migrate", "web", "--host", "birch")
 
 
-@dataclass(frozen=True)
-class LocalHosts:
-    """Several, of which all files can be opened here, as linked_host() asks for one."""
-
-    hosts: MultiHost
-
-    def configure(self, libvirt: str, default: str) -> None:
-        default = f"{default}\ninstances_path = {self.hosts.directory}/instances"
-        own = place_pools(self.hosts, ("alder", "birch"))
-        self.hosts.configure(own, default=default, rest=f"[libvirt]\n{libvirt}")
-
-
 @pytest.mark.full
 def test_the_overlay_of_a_linked_template_finds_it_linked_there(
     multi_host, micro_guest, workdir, monkeypatch
@@ -206,10 +192,14 @@ def test_the_overlay_of_a_linked_template_finds_it_linked_there(
     connection = {"driver_volume_type": "local", "device_path": str(workdir / "device")}
     with (
         device_of(workdir / "volume", workdir / "device"),
-        linked_host(LocalHosts(multi_host), micro_guest.path.read_bytes(), connection) as linked,
+        linked_host(LinkingHosts(multi_host), micro_guest.path.read_bytes(), connection) as linked,
     ):
         create(multi_host, "web", ID)
         wait_until_booted(multi_host, "web")
+        multi_host.ok("cache", "fetch", ID, "--host", "birch")
+        assert len(linked.cinder.attachments) == 2
+        multi_host.ok("cache", "prune", "--all-unused", "--host", "birch")
+        assert len(linked.cinder.attachments) == 1  # alder's guest reads it
         told = multi_host.json("server", "migrate", "web", "--host", "birch", *STOP)
         assert told["disks"][0]["way"] == "copy"
         wait_until_booted(multi_host, "web", 2)

@@ -103,6 +103,12 @@ def micro_guest(session_directory: Path) -> MicroGuest:
 
 
 @pytest.fixture(scope="session")
+def busy_guest(session_directory: Path) -> MicroGuest:
+    """It writes 18 times a second."""
+    return build_micro_guest(session_directory / "busy.raw", marker="BUSY", clock=1)
+
+
+@pytest.fixture(scope="session")
 def ceph(session_directory: Path) -> Iterator[Ceph]:
     """One cluster for the session; a test that stopped it leaves it running for the next."""
     if reason := ceph_support.reason_to_skip():

@@ -3,6 +3,7 @@
 import re
 import struct
 import subprocess
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import libvirt
@@ -10,7 +11,9 @@ from lxml import etree
 
 from millpond.disks.backend import ImageFile
 from millpond.model.formats import DiskFormat
+from millpond.model.names import ServerId
 from tests.support.millpond import Millpond
+from tests.support.multi_host import MultiHost
 from tests.support.waiting import wait_for
 
 _SECTOR = 512
@@ -43,6 +46,40 @@ def tick_on_disk(millpond: Millpond, name: str) -> int:
     disk = host.shared.server(name).disks[0]
     host.disks.extract(disk, ImageFile(path=path, format=DiskFormat.QCOW2))
     return tick_in(path)
+
+
+@dataclass
+class MovingGuest:
+    """What it printed on each of its hosts, kept when the log is removed there."""
+
+    hosts: MultiHost
+    id: ServerId
+    kept: dict[str, Path] = field(default_factory=dict)
+
+    def keep_log(self, host: str) -> None:
+        path = self.hosts.deployment().hosts[host].consoles.make(self.id)
+        kept = path.parent.parent / f"{host}.log"
+        self.hosts.hosts[host].run("ln", "-f", str(path), str(kept))
+        self.kept[host] = kept
+
+    def printed(self, host: str) -> str:
+        there = self.hosts.hosts[host]
+        return there.run("cat", str(self.kept[host])).stdout
+
+    def ticks(self, *hosts: str) -> list[int]:
+        shown = "".join(self.printed(host) for host in hosts)
+        return [int(each, 16) for each in re.findall(r"TICK ([0-9A-F]{4})\s", shown)]
+
+    def wait_for_ticks(self, *hosts: str, more: int = 10) -> None:
+        self.keep_log(hosts[-1])
+        end = len(self.ticks(*hosts)) + more
+        wait_for(lambda: len(self.ticks(*hosts)) >= end, 60)
+
+    def check_gapless(self, *hosts: str) -> None:
+        """It still ticks, has not begun again, and has left no number out."""
+        self.wait_for_ticks(*hosts)
+        found = self.ticks(*hosts)
+        assert found == list(range(1, len(found) + 1))
 
 
 def disks(domain: libvirt.virDomain, flags: int = 0) -> list[str]:

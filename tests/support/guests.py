@@ -18,10 +18,14 @@ class MicroGuest:
     marker: str
 
 
-def build_micro_guest(path: Path, *, marker: str, clock: int = 18) -> MicroGuest:
-    """It ticks after so many interrupts of its clock: 18 are a second."""
+def build_micro_guest(
+    path: Path, *, marker: str, clock: int = 18, scribbles: bool = False
+) -> MicroGuest:
+    """It ticks after so many interrupts of its clock: 18 are a second. One that scribbles writes
+    to its memory all the time: 9 MiB a second."""
     if shutil.which("nasm") is None:
         pytest.skip("the micro guest is built by nasm: apt-get install nasm")
-    subprocess.run([str(_TOOLS / "build-micro"), str(path), marker, str(clock)], check=True)
+    words = [str(_TOOLS / "build-micro"), str(path), marker, str(clock)]
+    subprocess.run([*words, *(["SCRIBBLES"] if scribbles else [])], check=True)
     path.chmod(0o444)
     return MicroGuest(path=path, marker=marker)

@@ -46,13 +46,20 @@ class PrivateLibvirtd(Running):
     stop() and kill() end libvirtd only, and guests go on, as on any host; start() finds them
     again. close() ends all of it. With `network`, a bridge and an address on it, the host has a
     network of its own and also listens on TCP, without authentication: for test machines only.
+    `qemu` are lines of its qemu.conf.
     """
 
     def __init__(
-        self, directory: Path, *, name: str = "pond", network: tuple[str, str] | None = None
+        self,
+        directory: Path,
+        *,
+        name: str = "pond",
+        network: tuple[str, str] | None = None,
+        qemu: tuple[str, ...] = (),
     ) -> None:
         self.directory = directory
         self.name = name
+        self._qemu = qemu
         self._network = network
         self._host_uuid = uuid.uuid4()
         self._host = HostNamespaces(directory, name=name, network=network)
@@ -65,9 +72,18 @@ class PrivateLibvirtd(Running):
 
     @property
     def tcp_uri(self) -> str:
+        return f"qemu+tcp://{self.address}/system"
+
+    @property
+    def reached_by(self) -> str:
+        """The URI of who comes from elsewhere, if it has a network."""
+        return self.tcp_uri if self._network else self.uri
+
+    @property
+    def address(self) -> str:
         if self._network is None:
             raise RuntimeError(f"{self.name} has no network of its own")
-        return f"qemu+tcp://{self._network[1].partition('/')[0]}/system"
+        return self._network[1].partition("/")[0]
 
     @property
     def pid(self) -> int:
@@ -178,6 +194,7 @@ class PrivateLibvirtd(Running):
                     'security_driver = "none"',
                     # Empty, but for a test that puts certificates there.
                     'migrate_tls_x509_cert_dir = "/etc/libvirt/pki"',
+                    *self._qemu,
                     "",
                 )
             )

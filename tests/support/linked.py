@@ -10,6 +10,7 @@ from typing import Any
 from tests.support.cinder_pages import LOCATION, PROJECT, CinderPages, saying
 from tests.support.glance_pages import ID, offer_content, offer_description, offer_versions
 from tests.support.millpond import Millpond
+from tests.support.multi_host import MultiHost
 from tests.support.web import Web, serving
 
 
@@ -40,9 +41,26 @@ class LinkedHost:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class LinkingHosts:
+    """Several, whose files can be opened here, as linked_host() asks for one."""
+
+    hosts: MultiHost
+    shared: bool = False
+    """They share the directory of disks."""
+
+    def configure(self, libvirt: str, default: str) -> None:
+        default = f"{default}\ninstances_path = {self.hosts.directory}/instances"
+        own = self.hosts.place_locally(shared=self.shared)
+        self.hosts.configure(own, default=default, rest=f"[libvirt]\n{libvirt}")
+
+
 @contextmanager
 def linked_host(
-    millpond: Millpond, content: bytes, connection: Mapping[str, Any], **described: Any
+    millpond: Millpond | LinkingHosts,
+    content: bytes,
+    connection: Mapping[str, Any],
+    **described: Any,
 ) -> Iterator[LinkedHost]:
     """``described``: what Glance says of the image, which is raw."""
     with serving() as glance, saying(connection) as cinder:

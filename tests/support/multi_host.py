@@ -2,7 +2,9 @@
 nowhere else, at the same path. A plugin (tests/conftest.py)."""
 
 import contextlib
+import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,11 +43,23 @@ class MultiHost(Millpond):
             "[libvirt]\nvirt_type = qemu",
             rest,
             *(
-                f"[host:{name}]\nconnection_uri = {host.uri}\n{own.get(name, '')}"
+                f"[host:{name}]\nconnection_uri = {host.reached_by}\n{own.get(name, '')}"
                 for name, host in self.hosts.items()
             ),
         ]
         self.config.write_text("\n".join(sections) + "\n")
+
+    def place_locally(self, own: str = "", *, shared: bool = False) -> dict[str, str]:
+        """What configure() takes, with pools in directories that can be opened here: one for each
+        host, unless they share that of the disks."""
+        made = {}
+        for name in self.hosts:
+            place = self.directory / name
+            place.mkdir(mode=0o755)
+            disks = self.directory / "shared" if shared else place / "disks"
+            paths = f"base_images_pool_path = {place}/bases\ndisks_pool_path = {disks}"
+            made[name] = f"{paths}\n{own}"
+        return made
 
     def deployment(self) -> Deployment:
         return Deployment.load([self.config])
@@ -84,21 +98,76 @@ def host_daemons(session_directory: Path) -> Iterator[Mapping[str, PrivateLibvir
 def multi_host(
     host_daemons: Mapping[str, PrivateLibvirtd], session_directory: Path
 ) -> Iterator[MultiHost]:
+    with fresh_state(host_daemons, session_directory) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def fresh_state(
+    hosts: Mapping[str, PrivateLibvirtd], session_directory: Path
+) -> Iterator[MultiHost]:
+    """A state directory, and a fresh file system for each host."""
     here = Path(tempfile.mkdtemp(prefix="multi-host-", dir=session_directory))
     here.chmod(0o755)
     place = here / "there"
     place.mkdir()
-    for host in host_daemons.values():
+    for host in hosts.values():
         host.run("mount", "-t", "tmpfs", "-o", f"size={_SIZE},mode=0755", "multi-host", str(place))
-    made = MultiHost(directory=here, uri="", hosts=host_daemons, place=place)
-    made.configure()
+    made = MultiHost(directory=here, uri="", hosts=hosts, place=place)
+    made.configure(enabled=[*hosts])
     try:
         yield made
     finally:
-        for host in host_daemons.values():
+        for host in hosts.values():
             host.clear()
             host.run("umount", "--lazy", str(place))
         shutil.rmtree(here)
+
+
+@pytest.fixture(scope="session")
+def remote_daemons(session_directory: Path) -> Iterator[Mapping[str, PrivateLibvirtd]]:
+    """Each with a network namespace of its own."""
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+    number = os.getpid() % 250 + 1  # another run of the tests may be under way
+    with contextlib.ExitStack() as stack:
+        yield {
+            name: stack.enter_context(
+                PrivateLibvirtd(
+                    session_directory / f"remote-{name}",
+                    name=name,
+                    network=(f"millpond{number}", f"10.77.{number}.{address}/24"),
+                )
+            )
+            for address, name in enumerate(NAMES[:2], 3)
+        }
+
+
+@pytest.fixture
+def remote_hosts(
+    remote_daemons: Mapping[str, PrivateLibvirtd], session_directory: Path
+) -> Iterator[MultiHost]:
+    """Two that are reached by TCP alone."""
+    with fresh_state(remote_daemons, session_directory) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def shared_there(path: Path) -> Iterator[None]:
+    """One file system at this path for all hosts, which cannot be seen here."""
+    path.mkdir(mode=0o755)
+    for words in (
+        ("-t", "tmpfs", "-o", "size=1g,mode=0755", "shared", str(path)),  # it comes to the hosts
+        ("--make-private", str(path)),  # and what covers it does not
+        ("-t", "tmpfs", "covers-it", str(path)),
+    ):
+        subprocess.run(["mount", *words], check=True)
+    try:
+        yield
+    finally:
+        for _ in range(2):
+            subprocess.run(["umount", "--lazy", str(path)], check=True)
+        path.rmdir()
 
 
 @pytest.fixture

@@ -54,7 +54,8 @@ def test_every_test_is_in_some_part():
     rungs = {f"tests/{each}" for each in os.listdir(full._REPOSITORY / "tests")}
     tested = {each for each in rungs if any(name_of(each))}
     assert tested - named <= {"tests/chaos"}  # a program: python -m tests.chaos
-    assert all(os.path.exists(full._REPOSITORY / each) for each in (*full._HOSTS, *full._CLOUD))
+    listed = (*full._HOSTS, *full._MOVES, *full._TABLE, *full._CLOUD)
+    assert all(os.path.exists(full._REPOSITORY / each) for each in listed)
 
 
 def name_of(rung):

@@ -6,6 +6,8 @@
 ;   sector 2   how often it was booted, 16 bits           -> "BOOTS 0001", or "READONLY" if it cannot be written
 ;   sector 3   the last tick, 16 bits                     -> "TICK 0001", once a second after "READY"
 ;
+; Built with SCRIBBLES, it also writes to half a MiB of its memory 18 times a second.
+;
 ; Keys on the serial line: m reads the markers again, q switches off. The ACPI power button switches off too.
 
         bits    16
@@ -65,6 +67,16 @@ start:
 
 wait_a_second:
         hlt                             ; the clock's interrupt wakes us
+%ifdef SCRIBBLES
+        mov     ax, 0x1000              ; write into each page from 64 KiB to 576 KiB
+.page:  mov     es, ax
+        inc     word [es:0]
+        add     ax, 0x100               ; 4 KiB
+        cmp     ah, 0x90
+        jb      .page
+        push    ds
+        pop     es
+%endif
         call    obey_keys
         mov     dx, PM_STATUS
         in      ax, dx

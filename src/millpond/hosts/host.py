@@ -235,7 +235,7 @@ class Host:
         return LinkAccess(
             host=name,
             initiator=initiator_name(name),
-            owner=lambda: self.records.owner,
+            owner=lambda: self.records.owner + ("" if self.name == LOCAL else f".{self.name}"),
             cinder=settings.cinder,
             ceph=self.pool_plan.ceph,
             bases=Path(self.pool_plan.base.path),

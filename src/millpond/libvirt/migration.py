@@ -166,13 +166,17 @@ def migrate(
     id: ServerId,
     passage: Passage,
     watch: Callable[[Job], None],
-) -> float:
-    """When the guest was paused, by time.monotonic(); at the destination it waits to be resumed.
-    ``watch`` is told what was carried every now and then, and may end it by an error. Whatever is
-    raised: where the domain is now, look() tells."""
+) -> tuple[float, float | None]:
+    """When the guest was paused, by time.monotonic(), and when libvirt let it continue at the
+    destination; None: it waits there to be resumed. ``watch`` is told what was carried every now
+    and then, and may end it by an error. Whatever is raised: where the domain is now, look()
+    tells."""
     done: Future[None] = Future()
     left = False
-    with _noting_pause(source, id) as paused:
+    with (
+        _noting(names.SUSPENDED, source, id) as paused,
+        _noting(names.RESUMED, destination, id) as resumed,
+    ):
         began = (source, destination, id, passage, done)
         threading.Thread(target=_call, args=began, daemon=True).start()
         try:
@@ -187,7 +191,7 @@ def migrate(
             wait([done], None if left else END_PATIENCE)  # without us its memory would be lost
             raise
         done.result()
-    return paused[-1] if paused else time.monotonic()
+    return paused[0] if paused else time.monotonic(), resumed[0] if resumed else None
 
 
 def _call(
@@ -225,16 +229,16 @@ def _call_both(domain: Any, destination: Libvirtd, id: ServerId, passage: Passag
 
 
 @contextmanager
-def _noting_pause(host: Libvirtd, id: ServerId) -> Iterator[list[float]]:
+def _noting(wanted: int, host: Libvirtd, id: ServerId) -> Iterator[list[float]]:
+    """The times of such events."""
     times: list[float] = []
 
-    def note(_connection: Any, _domain: Any, event: int, *_rest: object) -> None:
-        if event == names.SUSPENDED:
+    def note(_connection: Any, domain: Any, event: int, *_rest: object) -> None:
+        if (domain.UUIDString(), event) == (id, wanted):
             times.append(time.monotonic())
 
-    with get_domain(host, id, "listening to events of", slow=True) as domain:
-        connection = domain.connect()
-        number = connection.domainEventRegisterAny(domain, names.LIFECYCLE, note, None)
+    with host.calling(f"listening to events of domain {id}", slow=True) as connection:
+        number = connection.domainEventRegisterAny(None, names.LIFECYCLE, note, None)
     try:
         yield times
     finally:

@@ -38,7 +38,8 @@ class LinkAccess:
     initiator: str
     """This host's name for iSCSI targets."""
     owner: Callable[[], str]
-    """Tells our state directory from others on a host of the same name."""
+    """Tells our state directory from others on a host of the same name, and its hosts from each
+    other: each lets go of what it holds itself."""
     cinder: CloudAccess
     ceph: CephAccess | None
     """As [libvirt] has it; its pool is of no concern here."""

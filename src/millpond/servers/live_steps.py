@@ -50,6 +50,8 @@ from millpond.xml.migration import move as move_xml
 LOG = logging.getLogger(__name__)
 
 LIVE_MIGRATE = "live migrate"
+_NO_POST_COPY = "Postcopy is not supported"
+"""Says QEMU (migration/migration.c), without a code of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,14 +135,14 @@ def _migrate(move: LiveMove, server: Server) -> None:
         return
     passage = _describe(move, server, move.route)
     hosts = move.source.libvirtd, move.destination.libvirtd
-    paused = time.monotonic()
+    paused, resumed = time.monotonic(), None
     try:
-        paused = migration.migrate(*hosts, server.id, passage, watch_job(move, server))
+        paused, resumed = migration.migrate(*hosts, server.id, passage, watch_job(move, server))
     except MillpondError as error:
         if not has_arrived(move, server):
-            raise _explain(server, error) from error
+            raise _explain(move, server, error) from error
     _continue_there(move, server)
-    move.measured.idle = time.monotonic() - paused
+    move.measured.idle = (resumed or time.monotonic()) - paused
 
 
 def watch_job(move: LiveMove, server: Server) -> Callable[[Job], None]:
@@ -160,10 +162,16 @@ def watch_job(move: LiveMove, server: Server) -> Callable[[Job], None]:
     return watch
 
 
-def _explain(server: Server, error: MillpondError) -> MillpondError:
+def _explain(move: LiveMove, server: Server, error: MillpondError) -> MillpondError:
     if isinstance(error, LibvirtFailed) and error.code == ABORTED:
         what = f"the migration of server {server.name!r} was aborted"
         return Conflict(what, f"it runs on host {server.host!r} as before")
+    if isinstance(error, LibvirtFailed) and _NO_POST_COPY in error.detail:
+        names = f"host {move.source.name!r} or {move.destination.name!r}"
+        return HostProblem(
+            f"the kernel of {names} does not let QEMU catch page faults, which post-copy needs",
+            "set vm.unprivileged_userfaultfd = 1 (sysctl) on both, or leave out --post-copy",
+        )
     return error
 
 
