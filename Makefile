@@ -32,7 +32,7 @@ test: setup guests ## prepare this machine, then run the tests of every change
 
 test-lvm: setup guests ## LVM, in a nested machine with a kernel of its own
 	@tools/setup nested-packages
-	$(AS_ROOT) tools/nested/run --seconds 3600 env MILLPOND_TEST_FULL=1 $(TEST_LVM) $(PYTEST_ARGS)
+	$(AS_ROOT) tools/nested/run --seconds 5400 env MILLPOND_TEST_FULL=1 $(TEST_LVM) $(PYTEST_ARGS)
 
 test-ceph: setup guests ## RBD, on a Ceph cluster of its own
 	@tools/setup ceph-packages
@@ -55,7 +55,7 @@ test-chaos: setup ## kills at random for SECONDS=600 or KILLS=2000; SEED=… cho
 	$(AS_ROOT) $(PYTHON) -m tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(KILLS),--kills $(KILLS)) \
 	    $(if $(SEED),--seed $(SEED))
 
-test-full: setup guests ## everything, in parts of at most an hour; PART=… runs one: unit real-1 real-2 moves-1 moves-2 cloud ceph services nova lvm chaos fresh
+test-full: setup guests ## everything, in parts of at most an hour; PART=… runs one: unit real-1 real-2 moves-1 moves-2 cloud ceph services nova lvm-1 lvm-2 chaos fresh
 	@tools/setup ceph-packages openstack-packages nested-packages
 	$(AS_ROOT) $(PYTHON) -m tests.full $(PART)
 

@@ -2,15 +2,43 @@
 
 import pytest
 
+from millpond.model.formats import Backend
 from tests.support import operations
 from tests.support.operations import OPERATIONS, Column
 
+ALWAYS = ("migrate",)
+"""The rest is one of the long matrices: guests within a guest are slow."""
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", operations.names(Column.LVM, moves=False))
+
+def cells(*, moves):
+    return [
+        pytest.param(name, id=name, marks=[] if name in ALWAYS else [pytest.mark.full])
+        for name in operations.names(Column.LVM, moves=moves)
+    ]
+
+
+@pytest.mark.parametrize("name", cells(moves=False))
 def test_the_cell_is_true(millpond, micro_guest, workdir, volume_group, name):
     group = f"images_volume_group = {volume_group.name}"
     millpond.configure(f"images_type = lvm\nimages_type_mapping = raw:lvm\n{group}")
     operations.add_image(millpond, micro_guest, Column.LVM, workdir)
     operations.create(millpond, Column.LVM, OPERATIONS[name])
     operations.walk(millpond, Column.LVM, OPERATIONS[name])
+    assert set(volume_group.volumes()) == set(recorded(millpond.host().shared.records))
+
+
+def recorded(records):
+    """Volumes of servers that are still there, such as clones."""
+    disks = (disk for server in records.all() for disk in server.disks)
+    return (disk.volume for disk in disks if disk.backend is Backend.LVM)
+
+
+@pytest.mark.parametrize("name", cells(moves=True))
+def test_the_cell_of_a_move_is_true(lvm_hosts, micro_guest, workdir, name):
+    """Between hosts with volume groups of their own. The one that is evacuated has lost its
+    libvirtd alone, which is enough to be refused."""
+    operation = OPERATIONS[name]
+    lvm_hosts.ok("host", "list", "--refresh")
+    operations.add_image(lvm_hosts, micro_guest, Column.LVM, workdir)
+    operations.create(lvm_hosts, Column.LVM, operation, "--host", "alder", "--disk", "8M")
+    operations.walk(lvm_hosts, Column.LVM, operation, lvm_hosts.hosts["alder"].kill)

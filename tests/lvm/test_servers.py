@@ -87,6 +87,23 @@ def test_each_revert_of_a_resize_gives_the_bytes_of_before(mapped, volume_group)
     assert made["id"] not in mapped.run("doctor").stdout  # nothing of it is left anywhere
 
 
+@pytest.mark.full
+def test_a_rescue_keeps_what_a_disk_holds_and_a_rebuild_does_not(mapped, volume_group):
+    create(mapped, "a", "raw", "--disk", "8M", "--no-start")
+    own = mapped.server("a").get_disk().volume
+    with open(volume_group.path(own), "r+b") as device:
+        device.seek(EXTENT)
+        device.write(b"written by the guest")
+    mapped.ok("server", "rescue", "a", "--force")
+    assert len(volume_group.volumes()) == 2
+    mapped.ok("server", "unrescue", "a", "--force")
+    assert volume_group.volumes() == {own: 2 * EXTENT}
+    assert volume_group.read(own).find(b"written by the guest") == EXTENT
+    mapped.ok("server", "rebuild", "a", "--yes", "--force")
+    (rebuilt,) = volume_group.volumes()
+    assert b"written by the guest" not in volume_group.read(rebuilt)
+
+
 @pytest.mark.parametrize(
     ("options", "left"),
     [

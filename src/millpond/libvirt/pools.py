@@ -268,7 +268,7 @@ class Pools:
         probe: Probe | None = None,
     ) -> None:
         self.plan = plan
-        self._probe = probe or LocalityProbe(lambda: self.open(plan.base.name))
+        self._probe = probe or LocalityProbe(lambda: self.base)
         self._clearing = clearing
         self._host = host
         self._locks = locks

@@ -15,6 +15,7 @@ from millpond.errors import (
     MillpondError,
     NoConsole,
     Tool,
+    UnfitHost,
 )
 from millpond.hosts.host import Host
 from millpond.libvirt import migration
@@ -23,6 +24,7 @@ from millpond.libvirt.pool import download
 from millpond.model.formats import Backend
 from millpond.model.move import MigrateDetails, Way
 from millpond.model.server import Content, Disk, Server
+from millpond.model.sizes import format_size
 from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import without_operation
 from millpond.servers import steps
@@ -114,7 +116,18 @@ def _make_target(move: LiveMove, here: Disk, there: Disk) -> None:
     elif there.overlay and there.template:
         disks.create(there, move.destination.template_store.find(there.template.volume))
     else:
-        disks.create(replace(there, template=None), None)
+        made = disks.create(replace(there, template=None), None)
+        _refuse_other_size(move, here, made)
+
+
+def _refuse_other_size(move: LiveMove, here: Disk, made: Disk) -> None:
+    """A volume group rounds sizes up to its own extents, and QEMU mirrors a disk only into one
+    that is as large."""
+    volume = move.source.pools.ensure(here.pool).get(here.volume)
+    if made.backend is Backend.LVM and made.size != volume.capacity:
+        sizes = f"{format_size(made.size)}, and has {format_size(volume.capacity)}"
+        reason = f"{here.role} would have {sizes}: the volume groups have different extents"
+        raise UnfitHost(reason, "stop the server: then it can move")
 
 
 def _make_from_base(move: LiveMove, here: Disk, there: Disk) -> None:

@@ -257,7 +257,16 @@ def _switch(move: Move, server: Server) -> Server:
                 f"{disk.role} of server {server.name!r} was changed after it was copied",
                 "somebody ran it meanwhile, and it stays where it is: try again",
             )
-    return move.details.at_destination(server)
+    moved = move.details.at_destination(server)
+    return replace(moved, disks=tuple(_measure(move.destination, each) for each in moved.disks))
+
+
+def _measure(host: Host, disk: Disk) -> Disk:
+    """A volume group rounds sizes up to its own extents."""
+    pool = host.pools.ensure(disk.pool)
+    if pool.capabilities.sparse:
+        return disk
+    return replace(disk, size=pool.get(disk.volume).capacity)
 
 
 def remove_source(move: Move, server: Server) -> Server:
