@@ -19,6 +19,7 @@ pytest_plugins = [
     "tests.support.remote_host",
     "tests.support.multi_host",
     "tests.support.networked_host",
+    "tests.support.operations",
     "tests.support.refusals",
     "tests.support.results",
 ]

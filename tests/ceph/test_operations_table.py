@@ -21,14 +21,13 @@ def test_the_cell_is_true(millpond, micro_guest, workdir, ceph, rbd_pool, name):
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", operations.names(Column.RBD, moves=True))
-def test_the_cell_of_a_move_is_true(multi_host, micro_guest, workdir, ceph, name):
+def test_the_cell_of_a_move_is_true(multi_host, busy_guest, workdir, ceph, move, name):
     """A dead host has shared its config drive, too, which is never in Ceph."""
-    operation = OPERATIONS[name]
-    place = multi_host.directory / "shared" if operation.dead else multi_host.place / "disks"
+    dead = OPERATIONS[name].dead
+    place = multi_host.directory / "shared" if dead else multi_host.place / "disks"
     with shared_pool(multi_host, ceph) as options:
         rest = f"disks_pool_path = {place}\n{BACKEND}"
         multi_host.configure({each: f"{rest}\n{own}" for each, own in options.items()})
         multi_host.ok("host", "list", "--refresh")
-        operations.add_image(multi_host, micro_guest, Column.RBD, workdir)
-        operations.create(multi_host, Column.RBD, operation, "--host", "alder")
-        operations.walk(multi_host, Column.RBD, operation, multi_host.hosts["alder"].lose_power)
+        operations.add_image(multi_host, busy_guest, Column.RBD, workdir)
+        move(multi_host, name, Column.RBD, ["alder", "birch"])

@@ -34,11 +34,10 @@ def recorded(records):
 
 
 @pytest.mark.parametrize("name", cells(moves=True))
-def test_the_cell_of_a_move_is_true(lvm_hosts, micro_guest, workdir, name):
+def test_the_cell_of_a_move_is_true(lvm_hosts, micro_guest, workdir, move, name):
     """Between hosts with volume groups of their own. The one that is evacuated has lost its
     libvirtd alone, which is enough to be refused."""
-    operation = OPERATIONS[name]
     lvm_hosts.ok("host", "list", "--refresh")
     operations.add_image(lvm_hosts, micro_guest, Column.LVM, workdir)
-    operations.create(lvm_hosts, Column.LVM, operation, "--host", "alder", "--disk", "8M")
-    operations.walk(lvm_hosts, Column.LVM, operation, lvm_hosts.hosts["alder"].kill)
+    die, logs = lvm_hosts.hosts["alder"].kill, ["birch"]  # the log is one
+    move(lvm_hosts, name, Column.LVM, logs, options=["--disk", "8M"], die=die)

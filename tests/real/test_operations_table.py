@@ -1,7 +1,6 @@
 """docs/operations.md: every operation on every kind of root disk of directory pools."""
 
 import contextlib
-from functools import partial
 
 import pytest
 
@@ -56,11 +55,6 @@ def test_the_cell_of_a_remote_host_is_true(remote, micro_guest, workdir, name, c
     operations.add_image(remote, micro_guest, column, workdir)
     operations.create(remote, column, OPERATIONS[name])
     operations.walk(remote, column, OPERATIONS[name])
-
-
-@pytest.fixture
-def move(pytestconfig):
-    return partial(operations.walk_move, keep=pytestconfig.getoption("--regenerate"))
 
 
 @pytest.mark.parametrize(("name", "column"), cells(*LOCAL, moves=True))

@@ -5,8 +5,11 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from millpond.model.callbacks import noop
 from millpond.model.names import ServerId
@@ -254,6 +257,12 @@ def walk(
         millpond.ok("server", "delete", operation.name, "--yes")
 
 
+@pytest.fixture
+def move(pytestconfig: pytest.Config) -> Callable[..., None]:
+    """walk_move(), which keeps the pauses if it is asked to."""
+    return partial(walk_move, keep=pytestconfig.getoption("--regenerate"))
+
+
 def walk_move(
     hosts: MultiHost,
     name: str,
@@ -262,13 +271,15 @@ def walk_move(
     *,
     keep: bool,
     image: str = "guest",
+    options: Sequence[str] = (),
+    die: Callable[[], None] | None = None,
 ) -> None:
     """From alder to birch. A guest that moves live writes all the time and loses nothing: the logs
     of these hosts have what it printed. ``keep`` its pause."""
     operation = OPERATIONS[name]
-    create(hosts, column, operation, "--host", "alder", image=image)
+    create(hosts, column, operation, "--host", "alder", *options, image=image)
     if name != LIVE or operation.cell(column) != PASSES:
-        walk(hosts, column, operation, hosts.hosts["alder"].lose_power)
+        walk(hosts, column, operation, die or hosts.hosts["alder"].lose_power)
         return
     guest = MovingGuest(hosts, ServerId(hosts.deployment().server(NAME).id))
     guest.wait_for_ticks("alder")
