@@ -270,6 +270,11 @@ SCENARIOS = {
         make=with_uefi,
         act=lambda world, each: rebuild.rebuild(world.host, each, IMAGE, patience=0),
     ),
+    "rename with UEFI": Scenario(
+        verb="rename",
+        make=stopped_with_uefi,
+        act=lambda world, each: rename.rename(world.host, each, "db"),
+    ),
     "delete with a fixed address": Scenario(
         verb="delete", make=lambda world: create(world, networks=(NIC,)), act=_delete
     ),
