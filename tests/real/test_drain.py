@@ -1,5 +1,7 @@
 """A host is drained: everything is moved away, and it gets nothing new until it is enabled."""
 
+from dataclasses import replace
+
 import pytest
 
 from millpond.records.journal import StepMoment
@@ -26,9 +28,10 @@ def states(hosts):
 @pytest.mark.parametrize("stop", [(), pytest.param(("--stop",), marks=pytest.mark.full)])
 def test_all_servers_leave_and_come_back_only_when_it_is_enabled(images, stop):
     create(images, "off", "qcow2", "--no-start")
-    create(images, "whole", "raw", "--no-start", "--swap", "16M")
+    create(images, "whole", "raw", "--no-start", "--swap", "16M", "--firmware", "uefi")
     create(images, "runs", "raw")
-    create(images, "efi", "raw", "--no-start", "--firmware", "uefi")
+    old = create(images, "efi", "raw", "--no-start", "--firmware", "uefi")
+    images.deployment().records.put(replace(old, disks=old.disks[:-1]))  # of an earlier version
     before = contents(images, "off")
     would = images.run("host", "drain", "alder", *stop, "--dry-run")
     assert (would.returncode, "would move off to" in would.stdout) == (5, True), would.stderr

@@ -50,15 +50,6 @@ def test_killed_and_started_meanwhile_it_can_be_stopped_and_is_renamed(
     assert millpond.server("db").operation is None
 
 
-def test_a_server_with_uefi_keeps_its_name_and_with_it_its_variables(millpond, web, connection):
-    uefi = (*ROOM, "--firmware", "uefi", "--no-start")
-    made = millpond.json("server", "create", "firm", *uefi)
-    code, message = millpond.fails("server", "rename", "firm", "db")
-    assert (code, "which has UEFI" in message) == (5, True), message
-    assert connection.lookupByUUIDString(made["id"]).name() == "firm"
-    assert millpond.server("firm").operation is None
-
-
 def test_a_name_that_cannot_be_is_refused(millpond, web):
     millpond.ok("server", "create", "db", *ROOM, "--no-start")
     assert millpond.fails("server", "rename", "db", "web")[0] == 4

@@ -35,7 +35,7 @@ from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId, template_name
 from millpond.model.server import Server, VirtType
-from millpond.model.sizes import MiB
+from millpond.model.sizes import KiB, MiB
 from millpond.model.template import Prepared, Template
 from millpond.model.volume import Volume, VolumeSpec
 from millpond.records.records import FileRecords
@@ -62,6 +62,8 @@ IMAGE = Image(
     created="",
 )
 CONTENT = b"IMAGE"
+VARIABLES = b"UEFI"
+"""As libvirt makes them."""
 
 
 class Killed(BaseException):
@@ -126,12 +128,31 @@ class Pool(MemoryPool):
         self._moments = moments
         self.is_written = False
         """Guests write to its volumes all the time: whoever looks finds another time of change."""
+        self._unknown: set[str] = set()
+        """Files that libvirt has made without it."""
 
     def find(self, name: str) -> Volume | None:
         found = super().find(name)
         return replace(found, changed=self._now()) if found and self.is_written else found
 
+    def add_file(self, name: str) -> None:
+        """The pool knows it after a refresh."""
+        if name not in self._volumes and name not in self._unknown:
+            self._unknown.add(name)
+            self._contents[f"{self.path}/{name}"] = VARIABLES
+
+    def remove_file(self, name: str) -> None:
+        self._unknown.discard(name)
+        self._contents.pop(f"{self.path}/{name}", None)
+        self._volumes.pop(name, None)
+
+    def refresh(self) -> None:
+        while self._unknown:
+            name = self._unknown.pop()
+            MemoryPool.create(self, VolumeSpec(name=name, format=DiskFormat.RAW, capacity=KiB))
+
     def touch(self, name: str) -> None:
+        self.refresh()
         self._volumes[name] = replace(self._volumes[name], changed=self._now())
 
     def create(self, spec: VolumeSpec) -> Volume:
@@ -303,15 +324,19 @@ class Domains:
             self.defined[xml.uuid] = xml
         return ()
 
-    def undefine(self, id: str) -> None:
+    def undefine(self, id: str, *, keeps_variables: bool = False) -> None:
         with self._world.moments.around("call"):
-            self.defined.pop(id, None)
+            found = self.defined.pop(id, None)
+            if found and found.nvram and not keeps_variables:
+                self._world.pool_of(found.nvram).remove_file(Path(found.nvram).name)
             self._world.autostart.on.discard(id)
 
     def start(self, id: str, *, paused: bool = False) -> None:
         with self._world.moments.around("call"):
             if id not in self.live:
                 self.live[id] = replace(self.defined[id], id=1)
+                if nvram := self.live[id].nvram:
+                    self._world.pool_of(nvram).add_file(Path(nvram).name)
                 self.paused |= {id} if paused else set()
 
     def shutdown(self, id: str) -> None:
@@ -566,18 +591,24 @@ class World:
         self.host = self._host()
 
     def guest_writes(self) -> None:
-        """One byte to each disk of each guest that runs, never the same one twice."""
+        """One byte to each disk of each guest that runs, never the same one twice; and one to the
+        variables of its UEFI."""
         for id, domain in self.domains.live.items():
-            written = () if id in self.domains.paused else domain.disks
-            for disk in (each for each in written if not each.read_only):
-                path = self.path_of(disk)
-                volume = Path(path).name.removesuffix(".snapshot")
-                byte = bytes([len(self.written.get(volume, b"")) + 128])
-                self.written[volume] = self.written.get(volume, b"") + byte
-                self.contents[path] = self.contents.get(path, b"") + byte
-                self.pool_of(path).touch(volume)
+            if id in self.domains.paused:
+                continue
+            for disk in (each for each in domain.disks if not each.read_only):
+                self._write(self.path_of(disk))
                 if disk.job:
                     self.merge(disk)
+            if domain.nvram:
+                self._write(domain.nvram)
+
+    def _write(self, path: str) -> None:
+        volume = Path(path).name.removesuffix(".snapshot")
+        byte = bytes([len(self.written.get(volume, b"")) + 128])
+        self.written[volume] = self.written.get(volume, b"") + byte
+        self.contents[path] = self.contents.get(path, b"") + byte
+        self.pool_of(path).touch(volume)
 
     def merge(self, disk: DiskXml) -> None:
         assert disk.backing

@@ -78,8 +78,9 @@ class MultiHost(Millpond):
         }
 
     def volumes(self, host: str) -> list[str]:
-        """Disks that lie on the host."""
-        listed = self.hosts[host].run("find", str(self.place), "-name", "*_disk*").stdout
+        """Disks that lie on the host, and UEFI variables."""
+        named = ("-name", "*_disk*", "-o", "-name", "*_nvram")
+        listed = self.hosts[host].run("find", str(self.place), *named).stdout
         return sorted(Path(each).name for each in listed.splitlines())
 
 

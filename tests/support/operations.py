@@ -72,7 +72,6 @@ _OWN_GROUP = {
     Column.LVM: "disk is in pool nova-disks-pool-lvm of host 'alder', which host 'birch' was not "
     "proven to share"
 }
-_VARIABLES = {Column.UEFI: "its UEFI variables are in a file of its host"}
 
 OPERATIONS: Mapping[str, Operation] = {
     "create": Operation(words=(), runs=True),
@@ -80,11 +79,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "stop": Operation(words=("server stop web --force",), runs=True, state="stopped"),
     "reboot, hard": Operation(words=("server reboot web --hard",), runs=True),
     "pause, unpause": Operation(words=("server pause web", "server unpause web"), runs=True),
-    "rename": Operation(
-        words=("server rename web other",),
-        name="other",
-        refused={Column.UEFI: "libvirt would not keep what its firmware has written down"},
-    ),
+    "rename": Operation(words=("server rename web other",), name="other"),
     "add and remove a data disk": Operation(
         words=("server disk add web --size 16M", "server disk remove web disk.data0 --yes"),
     ),
@@ -118,19 +113,17 @@ OPERATIONS: Mapping[str, Operation] = {
     "migrate": Operation(
         words=("server migrate web --host birch",),
         moves=True,
-        refused=_VARIABLES,
     ),
     "migrate --stop": Operation(
-        words=("server migrate web --host birch --stop --timeout 20",),
+        words=("server migrate web --host birch --stop --force",),
         runs=True,
         moves=True,
-        refused=_VARIABLES,
     ),
     LIVE: Operation(
         words=("server migrate web --host birch --live --json",),
         runs=True,
         moves=True,
-        refused={**_VARIABLES, Column.PLOOP: "QEMU migrates no guest that has a ploop disk"},
+        refused={Column.PLOOP: "QEMU migrates no guest that has a ploop disk"},
     ),
     "evacuate": Operation(
         words=("server evacuate web --from alder --fenced --host birch",),

@@ -56,6 +56,13 @@ def server(**changes: object) -> Server:
     return Server(**(values | changes))  # type: ignore[arg-type]
 
 
+def variables() -> Disk:
+    """Of UEFI."""
+    role = Content.NVRAM.value
+    bare = replace(disk(DiskFormat.RAW, overlay=False), template=None, content=Content.NVRAM)
+    return replace(bare, role=role, volume=volume_name(SERVER_ID, role), size=0, target="")
+
+
 def busy_server() -> Server:
     """One with everything that a record can hold."""
     return server(
@@ -72,7 +79,7 @@ def busy_server() -> Server:
             Network(kind=NetworkKind.NETWORK, source="default", mac="52:54:00:00:00:02"),
             Network(kind=NetworkKind.BRIDGE, source="br0", mac="52:54:00:00:00:03"),
         ),
-        disks=(replace(disk(DiskFormat.RAW, overlay=False), target="sda"),),
+        disks=(replace(disk(DiskFormat.RAW, overlay=False), target="sda"), variables()),
     )
 
 

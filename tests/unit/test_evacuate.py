@@ -151,8 +151,8 @@ class Choices:
 class Dying(Hosts):
     """Three hosts that share their pools; any of them may lose its power."""
 
-    def __init__(self, state: Path, *, runs: bool = True) -> None:
-        super().__init__(state, runs=runs, shares=True)
+    def __init__(self, state: Path, *, runs: bool = True, uefi: bool = False) -> None:
+        super().__init__(state, runs=runs, shares=True, uefi=uefi)
         self.cedar = World(state, name="cedar", other=self.alder, shares=True)
         self.worlds["cedar"] = self.cedar
         self.deployment: Any = self.alder.host.shared
@@ -275,6 +275,34 @@ def test_when_the_destination_dies_as_well_a_third_host_takes_it(room):
         assert not isinstance(hosts.evacuate(dead), NotEvacuated)
         hosts.check_saved("cedar", runs=True)
     assert steps == {"claim", "template", "domain", "lock", "switch", "release", "start"}
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_variables_of_uefi_are_saved_or_made_again(room, caplog, shared):
+    """A server whose disks are saved runs with new ones."""
+    hosts = Dying(room, runs=shared, uefi=True)
+    volume = hosts.record.get_disk("nvram").volume
+    written = hosts.alder.holds(volume)
+    if not shared:  # as if they lay on alder alone
+        hosts.alder.pool.remove_file(volume)
+    hosts.die()
+    assert not isinstance(hosts.evacuate(), NotEvacuated)
+    hosts.check_saved("birch", runs=shared)
+    hosts.birch.pool.refresh()
+    assert (hosts.birch.holds(volume) == written) == shared
+    assert ("UEFI variables of web were lost" in caplog.text) != shared
+    (left,) = hosts.record.leftovers
+    assert [each.volume for each in left.disks] == ([] if shared else [volume])
+
+
+def test_where_a_shared_pool_lacks_variables_something_is_wrong(room):
+    """It may not be mounted there: new ones would hide that."""
+    hosts = Dying(room, uefi=True)
+    hosts.alder.pool.remove_file(hosts.record.get_disk("nvram").volume)
+    hosts.die()
+    found = hosts.evacuate()
+    assert isinstance(found, NotEvacuated)
+    assert "nvram, and was shared" in str(found.error)
 
 
 def fail_to_start(domains: Domains) -> None:

@@ -15,7 +15,7 @@ from millpond.errors import DetachTimeout, LibvirtFailed, MillpondError, NoSpace
 from millpond.libvirt.pool import PoolType
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
-from millpond.model.server import Content, Flavor, Network, NetworkKind, Server
+from millpond.model.server import Content, Disk, Firmware, Flavor, Network, NetworkKind, Server
 from millpond.model.sizes import MiB
 from millpond.records import codec, journal
 from millpond.records.records import ServerJournal, without_operation
@@ -42,7 +42,7 @@ from millpond.servers.rescue import Switching
 from millpond.servers.resize import Sizes
 from millpond.servers.snapshot import kept_disks, snapshotting
 from millpond.servers.snapshot_strategies import plan_snapshot
-from tests.support.memory_host import CONTENT, IMAGE, NONE, Fault, Killed, World
+from tests.support.memory_host import CONTENT, IMAGE, NONE, VARIABLES, Fault, Killed, World
 
 DATA = "disk.data0"
 NIC = Network(
@@ -56,10 +56,16 @@ def create(
     start: bool = True,
     image: Image = IMAGE,
     networks: tuple[Network, ...] = (),
+    firmware: Firmware | None = None,
 ) -> Server:
     flavor, installs = Flavor(disk=4 * MiB), image.format is ImageFormat.ISO
     request = ServerRequest(
-        name="web", image=image, flavor=flavor, networks=networks, installs=installs
+        name="web",
+        image=image,
+        flavor=flavor,
+        networks=networks,
+        installs=installs,
+        firmware=firmware,
     )
     return create_server(world.host, request, start=start)
 
@@ -70,6 +76,17 @@ def running(world: World) -> Server:
 
 def stopped(world: World) -> Server:
     server = running(world)
+    world.guest_writes()
+    power.stop(world.host, server, patience=0)
+    return server
+
+
+def with_uefi(world: World, *, start: bool = True) -> Server:
+    return create(world, start=start, firmware=Firmware.UEFI)
+
+
+def stopped_with_uefi(world: World) -> Server:
+    server = with_uefi(world)
     world.guest_writes()
     power.stop(world.host, server, patience=0)
     return server
@@ -232,6 +249,31 @@ SCENARIOS = {
     ),
     "create with a fixed address": Scenario(
         verb="create", make=no_server, act=lambda world, _: create(world, networks=(NIC,))
+    ),
+    "create with UEFI": Scenario(
+        verb="create", make=no_server, act=lambda world, _: with_uefi(world)
+    ),
+    "create with UEFI, not started": Scenario(
+        verb="create", make=no_server, act=lambda world, _: with_uefi(world, start=False)
+    ),
+    "delete with UEFI": Scenario(verb="delete", make=with_uefi, act=_delete),
+    "delete with UEFI, never started": Scenario(
+        verb="delete", make=lambda world: with_uefi(world, start=False), act=_delete
+    ),
+    "start with UEFI": Scenario(
+        verb="start",
+        make=stopped_with_uefi,
+        act=lambda world, each: power.start(world.host, each),
+    ),
+    "rebuild with UEFI": Scenario(
+        verb="rebuild",
+        make=with_uefi,
+        act=lambda world, each: rebuild.rebuild(world.host, each, IMAGE, patience=0),
+    ),
+    "rename with UEFI": Scenario(
+        verb="rename",
+        make=stopped_with_uefi,
+        act=lambda world, each: rename.rename(world.host, each, "db"),
     ),
     "delete with a fixed address": Scenario(
         verb="delete", make=lambda world: create(world, networks=(NIC,)), act=_delete
@@ -501,7 +543,9 @@ def look(world: World, scenario: Scenario) -> None:
         assert set(world.written) <= kept, "a disk that a guest has written to is gone"
     if any(each.operation for each in servers):
         return
-    assert set(world.pool.names()) == kept
+    world.pool.refresh()
+    variables = {disk.volume for each in servers for disk in each.disks if is_variables(disk)}
+    assert set(world.pool.names()) | variables == kept
     fixed = {nic.mac for each in servers for nic in each.networks if nic.address}
     assert set(world.networks.reserved) == fixed
     assert set(world.domains.defined) == set(world.claims.held) == {each.id for each in servers}
@@ -509,9 +553,17 @@ def look(world: World, scenario: Scenario) -> None:
         look_at(world, each)
 
 
+def is_variables(disk: Disk) -> bool:
+    """Which are made as their server first starts."""
+    return disk.content is Content.NVRAM
+
+
 def look_at(world: World, server: Server) -> None:
     domains = world.domains
     for disk in server.disks:
+        if is_variables(disk):
+            look_at_variables(world, server, disk)
+            continue
         if disk.content is Content.CONFIG:
             assert len(world.holds(disk.volume)) == disk.size
             continue
@@ -535,6 +587,14 @@ def look_at(world: World, server: Server) -> None:
     assert copied == replace(without_operation(server), should_run=False)
     assert (server.id in world.autostart.on) == server.should_run
     assert world.claims.held[server.id] == sum(disk.size for disk in server.disks)
+
+
+def look_at_variables(world: World, server: Server, disk: Disk) -> None:
+    for each in (world.domains.defined, world.domains.live):
+        if found := each.get(server.id):
+            assert found.nvram == f"{world.pool.path}/{disk.volume}"
+    if disk.volume in world.written:
+        assert world.holds(disk.volume) == VARIABLES + world.written[disk.volume]
 
 
 def moments(scenario: Scenario, state: Path, fault: Callable[[int], Fault]) -> int:

@@ -12,7 +12,7 @@ from millpond.servers.domain_xml import former_xml
 from millpond.xml.domain import COMMAND_LINE, DiskXml, DomainXml
 from millpond.xml.keeping import keep
 from millpond.xml.kept_devices import find_overlays
-from tests.unit.samples import SERVER_ID, disk, server
+from tests.unit.samples import SERVER_ID, disk, server, variables
 from tests.unit.test_xml import OWNER, as_domain
 
 MAC = "52:54:00:12:34:56"
@@ -355,6 +355,25 @@ def test_firmware_that_somebody_names_is_uefi_too(recorded):
     assert made.lost == ()
     assert root.find("os/nvram").text == "/my/vars.fd"
     assert root.find("os").get("firmware") is None
+
+
+def test_the_variables_of_uefi_are_where_the_record_says(recorded):
+    hardware = replace(recorded.hardware, firmware=Firmware.UEFI)
+    before = replace(recorded, hardware=hardware)
+    uefi = replace(before, disks=(*before.disks, variables()))
+    root, made = kept(present(before), uefi, before)
+    assert (made.lost, root.findtext("os/nvram")) == ((), f"/nova-disks-pool/{variables().volume}")
+    moved = text("os/nvram", f"/elsewhere/{variables().volume}")
+    template = put("os/nvram", template="/OVMF_VARS.fd")
+    root, made = kept(present(uefi, moved, template), uefi)
+    assert (made.lost, root.findtext("os/nvram")) == ((), f"/nova-disks-pool/{variables().volume}")
+    assert root.find("os/nvram").get("template") == "/OVMF_VARS.fd"
+    root, made = kept(present(uefi, text("os/nvram", "/my/vars.fd")), uefi)
+    assert made.lost == ("nvram /my/vars.fd",)
+    secure = replace(uefi, devices=Devices(secure_boot=True))
+    root, made = kept(present(uefi, template), secure, uefi)
+    assert root.findtext("os/nvram") == f"/nova-disks-pool/{variables().volume}"
+    assert root.find("os/nvram").get("template") is None
 
 
 def test_defaults_of_ours_follow_where_nobody_has_changed_them(recorded):

@@ -29,7 +29,10 @@ RUNNING = """
   <uuid>0770eeae-9ff9-40ab-8002-821d6ddded32</uuid>
   <memory>16384</memory>
   <vcpu>1</vcpu>
-  <os><type machine='pc-i440fx-7.2'>hvm</type><kernel>/here/kernel</kernel></os>
+  <os>
+    <type machine='pc-i440fx-7.2'>hvm</type><kernel>/here/kernel</kernel>
+    <nvram template='/OVMF_VARS.fd'>/here/nvram</nvram>
+  </os>
   <cpu mode='custom'><model>qemu64</model></cpu>
   <devices>
     <emulator>/here/qemu</emulator>
@@ -57,7 +60,9 @@ THERE = DiskXml(
 
 
 def test_what_lies_elsewhere_there_is_named_and_all_else_stays():
-    places = PlacesXml(disks={"vda": THERE}, log="/there/log", kernel="/there/kernel")
+    places = PlacesXml(
+        disks={"vda": THERE}, log="/there/log", nvram="/there/nvram", kernel="/there/kernel"
+    )
     text = move(RUNNING, places)
     found = DomainXml.from_xml(text)
     disk = found.disk("vda")
@@ -65,7 +70,8 @@ def test_what_lies_elsewhere_there_is_named_and_all_else_stays():
     assert (disk.backing.source.volume, disk.driver_type) == ("new", "qcow2")
     assert "/here" not in text
     assert text.count("/there/log") == 2
-    assert (found.kernel, found.initrd) == ("/there/kernel", None)
+    assert (found.nvram, found.kernel, found.initrd) == ("/there/nvram", "/there/kernel", None)
+    assert "/OVMF_VARS.fd" in text
     assert "cache='none'" in text.replace('"', "'")
     assert found.disk("sda").source is None
 

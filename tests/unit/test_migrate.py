@@ -12,7 +12,7 @@ from millpond.errors import Conflict, HostProblem, LibvirtFailed, UnfitHost, Wro
 from millpond.hosts.deployment import Deployment
 from millpond.model.formats import DiskFormat
 from millpond.model.move import MigrateDetails, Way
-from millpond.model.server import Flavor, Server
+from millpond.model.server import Firmware, Flavor, Server
 from millpond.model.sizes import MiB
 from millpond.model.volume import VolumeSpec
 from millpond.records import journal
@@ -31,7 +31,9 @@ from tests.unit.test_interruptions import FAILURES, FAULTS, look_at
 class Hosts:
     """Two of one deployment, and a server on the first whose guest has written something."""
 
-    def __init__(self, state: Path, *, runs: bool, shares: bool = False) -> None:
+    def __init__(
+        self, state: Path, *, runs: bool, shares: bool = False, uefi: bool = False
+    ) -> None:
         self.alder = World(state, name="alder")
         self.birch = World(state, name="birch", other=self.alder, shares=shares)
         self.way = Way.SHARED if shares else Way.COPY
@@ -42,7 +44,8 @@ class Hosts:
         deployment.__dict__ |= {"hosts": hosts, "records": self.alder.records}
         for host in hosts.values():
             host.shared = deployment
-        request = ServerRequest(name="web", image=IMAGE, flavor=Flavor())
+        firmware = Firmware.UEFI if uefi else None
+        request = ServerRequest(name="web", image=IMAGE, flavor=Flavor(), firmware=firmware)
         self.server = create_server(self.alder.host, request)
         self.alder.guest_writes()
         self.runs = self.should_run = runs
@@ -123,9 +126,15 @@ class Hosts:
 
 
 def play(
-    state: Path, runs: bool, first: Fault, second: Fault, *, shares: bool = False
+    state: Path,
+    runs: bool,
+    first: Fault,
+    second: Fault,
+    *,
+    shares: bool = False,
+    uefi: bool = False,
 ) -> tuple[bool, bool]:
-    hosts = Hosts(state, runs=runs, shares=shares)
+    hosts = Hosts(state, runs=runs, shares=shares, uefi=uefi)
     came = hosts.attempt(first, hosts.migrate)
     hosts.check_running_once()
     again = bool(hosts.record.operation) and hosts.attempt(second, hosts.recover)
@@ -137,8 +146,15 @@ def play(
     return came, again
 
 
-def count(state: Path, runs: bool, fault: Callable[[int], Fault], *, shares: bool = False) -> int:
-    hosts = Hosts(state, runs=runs, shares=shares)
+def count(
+    state: Path,
+    runs: bool,
+    fault: Callable[[int], Fault],
+    *,
+    shares: bool = False,
+    uefi: bool = False,
+) -> int:
+    hosts = Hosts(state, runs=runs, shares=shares, uefi=uefi)
     hosts.alder.moments.begin(fault(10**6))
     hosts.migrate()
     return hosts.alder.moments.seen
@@ -159,6 +175,15 @@ def test_whatever_goes_wrong_one_host_has_it_whole(room, name, runs):
     assert total > 5
     for at in range(1, total + 1):
         assert play(room / str(at), runs, FAULTS[name](at), NONE)[0]
+
+
+@pytest.mark.parametrize("shares", [False, True])
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_variables_of_uefi_are_never_lost(room, name, shares):
+    total = count(room / "counted", False, FAULTS[name], shares=shares, uefi=True)
+    for at in range(1, total + 1):
+        fault = FAULTS[name](at)
+        assert play(room / str(at), False, fault, NONE, shares=shares, uefi=True)[0]
 
 
 @pytest.mark.parametrize("runs", [False, True])

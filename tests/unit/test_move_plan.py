@@ -43,8 +43,8 @@ class Store:
 class Ends(Hosts):
     """With what a plan asks of hosts besides."""
 
-    def __init__(self, state) -> None:
-        super().__init__(state, runs=False)
+    def __init__(self, state, *, uefi=False) -> None:
+        super().__init__(state, runs=False, uefi=uefi)
         for world in self.worlds.values():
             vars(world.host).update(pool_plan=PLAN)
             self.offer(world, Store())
@@ -140,6 +140,35 @@ def test_in_a_shared_pool_nothing_travels_if_the_host_sees_it(ends):
     assert (found.travels[0].way, found.size) == (Way.SHARED, 0)
     with pytest.raises(UnfitHost, match=f"has volume {volume} already"):
         ends.plan(ends.record)
+
+
+def variables_of(ends, *shared):
+    """How they would travel."""
+    plan = ends.plan(ends.record, shared)
+    return next(each for each in plan.travels if each.role == "nvram")
+
+
+def test_the_variables_of_uefi_travel_as_any_volume(room):
+    ends = Ends(room, uefi=True)
+    refuse_unmovable(ends.alder.host, ends.record)
+    found = variables_of(ends)
+    volume = ends.record.get_disk("nvram").volume
+    assert (found.way, found.size) == (Way.COPY, ends.alder.pool.get(volume).allocation)
+    ends.birch.pool.add_file(volume)
+    with pytest.raises(UnfitHost, match=f"has volume {volume} already"):
+        ends.plan(ends.record)
+
+
+def test_variables_that_are_not_made_yet_do_not_travel(room):
+    ends = Ends(room, uefi=True)
+    disk, variables = ends.record.disks
+    ends.alder.pool.remove_file(variables.volume)
+    assert variables_of(ends).way is Way.NEW
+    ends.birch.pool.create(VolumeSpec(name=disk.volume, format=DiskFormat.RAW, capacity=MiB))
+    assert variables_of(ends, "disks").way is Way.NEW
+    ends.birch.pool.add_file(variables.volume)  # a leftover, which libvirt would take
+    with pytest.raises(UnfitHost, match=f"has volume {variables.volume} already"):
+        ends.plan(ends.record, ("disks",))
 
 
 def test_a_host_without_what_it_needs_is_unfit_and_says_why(ends):

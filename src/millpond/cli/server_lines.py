@@ -38,7 +38,8 @@ def _network(nic: Network) -> str:
 
 def disk_line(disk: Disk) -> str:
     where = disk.target or ("detached" if disk.content.is_seen_by_the_guest else "")
-    line = f"{format_size(disk.size)} {disk.format} by {disk.backend}: {disk.location}"
+    size = f"{format_size(disk.size)} " if disk.size else ""
+    line = f"{size}{disk.format} by {disk.backend}: {disk.location}"
     line = f"{where}, {line}" if where else line
     if disk.template is None:
         return line

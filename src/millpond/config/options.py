@@ -193,7 +193,7 @@ _LIBVIRT_OPTIONS = (
         default="",
         help="Another directory pool for some disks: disk:pool, comma-separated. Disks: disk, "
         "disk.local, disk.eph0 (and so on), disk.swap, disk.config, disk.rescue, "
-        "disk.dataNAME, kernel, ramdisk; a * at the end stands for any ending. "
+        "disk.dataNAME, kernel, ramdisk, nvram; a * at the end stands for any ending. "
         "Example: disk.swap:fast, disk.eph*:fast",
     ),
     cfg.StrOpt(

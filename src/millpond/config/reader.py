@@ -180,6 +180,7 @@ _ROLES = (
     "disk.data*",
     "kernel",
     "ramdisk",
+    "nvram",
     "cdrom",
 )
 """The names that a server's disks can have; ``*`` stands for a number or a name."""

@@ -60,7 +60,7 @@ class Disks:
             return self._plan_from_image(request, request.image)
         if request.like:
             return self._plan_like(request, request.like)
-        if request.content is Content.CONFIG:  # always raw, in the directory pool (B12)
+        if request.content in (Content.CONFIG, Content.NVRAM):  # raw, in a directory pool (B12)
             return self.storage(Backend.RAW).plan(request, None)
         backend = self.storage(self.selection.blank_backend())
         if request.content in (Content.DATA, Content.BLANK):

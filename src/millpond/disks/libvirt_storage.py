@@ -19,7 +19,7 @@ from millpond.model.formats import Backend, DiskFormat
 from millpond.model.layer import Chain, FileSource, Layer, VolumeSource
 from millpond.model.names import extracted_name, volume_name
 from millpond.model.operation import GrowMethod
-from millpond.model.server import Disk, TemplateRef
+from millpond.model.server import Content, Disk, TemplateRef
 from millpond.model.sizes import enough_for, format_size
 from millpond.model.template import Template
 from millpond.model.volume import Backing, Volume, VolumeSpec
@@ -65,6 +65,8 @@ class LibvirtStorage:
     def create(self, disk: Disk, template: Template | None) -> Disk:
         if template:
             _refuse_too_small(disk, template)
+        if disk.content is Content.NVRAM:
+            return disk
         self.delete(disk)  # the record came first: a volume of this name is our own half-made one
         pool = self._pools.ensure(disk.pool)
         if not disk.format.libvirt_makes:
@@ -111,6 +113,8 @@ class LibvirtStorage:
             LOG.info("repaired %s/%s, which a crash had left open", disk.pool, disk.volume)
 
     def chain(self, disk: Disk) -> Chain:
+        if disk.content is Content.NVRAM:  # perhaps before it is there
+            return (Layer(source=FileSource(path=self._path(disk)), format=disk.format),)
         if not disk.content.is_seen_by_the_guest:
             return self._layers(disk)  # <kernel> and <initrd> take a path
         top = Layer(source=self._pools.ensure(disk.pool).source(disk.volume), format=disk.format)
@@ -154,15 +158,32 @@ class LibvirtStorage:
         LOG.info("wrote what lay above it into %s/%s", disk.pool, disk.volume)
 
     def exists(self, disk: Disk) -> bool:
-        return self._pools.ensure(disk.pool).find(disk.volume) is not None
+        return self._find(disk) is not None
 
     def delete(self, disk: Disk) -> None:
         pool = self._pools.ensure(disk.pool)
         if method := _method_by_copy(disk, pool):
             self.grow_strategy(disk, method).abandon()
         _remove_whole_image(pool, disk)
+        if disk.content is Content.NVRAM:
+            self._find(disk)  # for the pool to know it
         with suppress(VolumeNotFound):
             pool.delete(disk.volume)
+
+    def _find(self, disk: Disk) -> Volume | None:
+        """What libvirt makes as it starts a domain, its pools know after a refresh, which waits
+        for volumes that are being built."""
+        pool = self._pools.ensure(disk.pool)
+        found = pool.find(disk.volume)
+        if found or disk.content is not Content.NVRAM:
+            return found
+        if pool.local and not os.path.exists(self._path(disk)):
+            return None
+        pool.refresh()
+        return pool.find(disk.volume)
+
+    def _path(self, disk: Disk) -> str:
+        return os.path.join(self._pools.ensure(disk.pool).path, disk.volume)
 
     def _sync(self, volume: Volume) -> None:
         """The record will say that the disk is made, and what libvirt makes by qemu-img is in the

@@ -132,6 +132,6 @@ def _remove_copy(host: Host, id: ServerId) -> str:
         if current is None or current.operation or not _has_domain(host, current.host, id):
             raise WrongState(server.name, "being changed", "idle on another host")
         host.domains.power_off(id)
-        host.domains.undefine(id)
+        host.domains.undefine(id, keeps_variables=current.keeps_variables)
         steps.free_addresses(host, current.networks)
     return "the domain was removed, no disk was"

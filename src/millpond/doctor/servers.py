@@ -8,7 +8,7 @@ from millpond.doctor.finding import Finding, ok, problem
 from millpond.errors import Interrupted, PoolNotFound, Tool
 from millpond.hosts.host import Host
 from millpond.libvirt.libvirt_pool import LibvirtPool
-from millpond.model.server import Disk, Server
+from millpond.model.server import Content, Disk, Server
 from millpond.servers import recover, steps
 
 
@@ -68,7 +68,7 @@ def _disk(host: Host, server: Server, disk: Disk) -> Finding | None:
         pool = host.pools.open(disk.pool)
     except PoolNotFound:
         return _of_a_missing_pool(host, disk, owner)
-    if pool.find(disk.volume):
+    if disk.content is Content.NVRAM or pool.find(disk.volume):  # made at the next start
         return None
     if host.seems_local and (Path(pool.path) / disk.volume).exists():
         return problem(

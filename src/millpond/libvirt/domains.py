@@ -100,11 +100,12 @@ class Domains:
             if domain and domain.isActive():
                 domain.destroy()
 
-    def undefine(self, id: ServerId) -> None:
+    def undefine(self, id: ServerId, *, keeps_variables: bool = False) -> None:
         """A domain that is gone already is no error."""
+        variables = libvirtd.KEEP_NVRAM if keeps_variables else libvirtd.UNDEFINE_NVRAM
         with _tolerate_gone(), _find(self._host, id, "undefining") as domain:
             if domain:
-                domain.undefineFlags(libvirtd.UNDEFINE_FLAGS)
+                domain.undefineFlags(libvirtd.UNDEFINE_FLAGS | variables)
 
     def suspend(self, id: ServerId) -> None:
         """Until resume() the guest does nothing. One that does nothing already is no error."""

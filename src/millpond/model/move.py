@@ -17,6 +17,8 @@ class Way(StrEnum):
     """Its volume; of an overlay, that alone."""
     WHOLE = "whole"
     """As one image, with what it is backed by."""
+    NEW = "new"
+    """Nothing comes: it is made there when the server starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,11 @@ class MigrateDetails(Details):
         return replace(server, host=self.destination, disks=self.there)
 
     def travels(self, disk: Disk) -> bool:
+        """The destination has one of its own then."""
         return self.ways[disk.role] is not Way.SHARED
+
+    def is_sent(self, disk: Disk) -> bool:
+        return self.ways[disk.role] in (Way.COPY, Way.WHOLE)
 
 
 def hosts_of(server: Server) -> frozenset[str]:

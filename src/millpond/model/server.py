@@ -149,11 +149,13 @@ class Content(StrEnum):
     """An ISO image, in the CD-ROM drive."""
     KERNEL = "kernel"
     RAMDISK = "ramdisk"
+    NVRAM = "nvram"
+    """The variables of UEFI. libvirt makes their volume when the server first starts."""
 
     @property
     def is_seen_by_the_guest(self) -> bool:
-        """As a disk. A kernel and a ramdisk are files that QEMU reads when the guest starts."""
-        return self not in (Content.KERNEL, Content.RAMDISK)
+        """As a disk. Others are files that QEMU opens by their paths."""
+        return self not in (Content.KERNEL, Content.RAMDISK, Content.NVRAM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +168,7 @@ class Disk:
     volume: str
     format: DiskFormat
     size: int
+    """0 of UEFI variables: it is libvirt's template for them that has one."""
     target: str
     """The name that the domain has for it, such as vda: it stays when other disks come and go.
     Empty for what the guest does not see: a kernel, or a disk that is detached."""
@@ -283,6 +286,12 @@ class Server:
     @property
     def is_rescued(self) -> bool:
         return self.find_disk(RESCUE) is not None
+
+    @property
+    def keeps_variables(self) -> bool:
+        """Those of UEFI lie in a pool. Of a server that was made before, libvirt has them in a
+        file of its host that is named by the domain."""
+        return self.find_disk(Content.NVRAM) is not None
 
     def find_disk(self, role: str = "disk") -> Disk | None:
         """By its role, or by its target."""

@@ -22,13 +22,13 @@ from millpond.scheduling.query import SchedulingRequest
 from millpond.scheduling.scheduler import HostPlan, Plan
 from millpond.servers import steps
 from millpond.servers.config_drive import GuestConfiguration, read_drive
-from millpond.servers.create import Creation, make
+from millpond.servers.create import Creation, make, plan_variables
 from millpond.servers.devices import check_devices
 from millpond.servers.snapshot import Consistency, copy_disks
 
 LOG = logging.getLogger(__name__)
 
-_MADE_AGAIN = (Content.SWAP, Content.CONFIG, Content.CDROM)
+_MADE_AGAIN = (Content.SWAP, Content.CONFIG, Content.CDROM, Content.NVRAM)
 _BYTE_BY_BYTE = (Content.KERNEL, Content.RAMDISK, Content.CONFIG)
 
 
@@ -197,7 +197,7 @@ def plan_copy(host: Host, request: CopyRequest) -> Server:
         host=host.name,
         hardware=hardware,
         networks=steps.plan_networks(host, request.networks),
-        disks=tuple(_plan_disks(host, request)),
+        disks=(*_plan_disks(host, request), *plan_variables(host, request.id, hardware)),
         cdrom=replace(source.cdrom, image=None) if source.cdrom else None,
         operation=None,
         resized_from=None,
@@ -210,8 +210,9 @@ def plan_copy(host: Host, request: CopyRequest) -> Server:
 
 def _plan_disks(host: Host, request: CopyRequest) -> Iterator[Disk]:
     """As the guest knows them: each at its target, on its bus, with its serial."""
+    left_out = (Content.CDROM, Content.NVRAM, *(() if request.guest else (Content.CONFIG,)))
     for disk in request.content.server.disks:
-        if disk.content is Content.CDROM or (disk.content is Content.CONFIG and not request.guest):
+        if disk.content in left_out:
             continue
         size = request.guest.drive_size if request.guest else 0
         asked = DiskRequest(

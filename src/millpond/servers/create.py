@@ -119,7 +119,7 @@ def plan_server(host: Host, request: ServerRequest) -> Server:
         flavor=request.flavor,
         hardware=hardware,
         networks=networks,
-        disks=disks,
+        disks=(*disks, *plan_variables(host, id, hardware)),
         boot=_direct_boot(boot, image, disks[0]) if boot else None,
         cdrom=_drive(disks[-1], image) if request.installs else None,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -165,6 +165,14 @@ def _plan_disks(
         image = ImageRef.of(each.image) if each.image and is_data else None
         disks.append(replace(planned, image=image))
     return tuple(disks)
+
+
+def plan_variables(host: Host, server: ServerId, hardware: Hardware) -> tuple[Disk, ...]:
+    """Of UEFI: a volume as any other, so that they follow their server (decision 32)."""
+    if hardware.firmware is not Firmware.UEFI:
+        return ()
+    asked = DiskRequest(server=server, role=Content.NVRAM.value, content=Content.NVRAM)
+    return (host.disks.plan(asked),)
 
 
 def cdrom_bus(machine: str) -> str:

@@ -71,6 +71,7 @@ def domain_xml(server: Server, owner: str, console_log: Path | None, chains: Cha
         current_vcpus=flavor.vcpus if flavor.most_vcpus > flavor.vcpus else None,
         firmware="efi" if uefi else None,
         firmware_features=_SECURE_BOOT if devices.secure_boot else (),
+        nvram=_path_of(Content.NVRAM, chains),
         machine=hardware.machine or None,
         kernel=_path_of(Content.KERNEL, chains),
         initrd=_path_of(Content.RAMDISK, chains),

@@ -21,7 +21,7 @@ from millpond.hosts.availability import check_choice, disable
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
 from millpond.model.move import MigrateDetails, Way
-from millpond.model.server import Disk, Firmware, Server
+from millpond.model.server import Content, Disk, Firmware, Server
 from millpond.records import journal
 from millpond.records.records import ServerJournal, without_operation
 from millpond.scheduling.query import Purpose
@@ -209,12 +209,18 @@ def _planning(deployment: Deployment, server: Server, plans: dict[str, MigrateDe
 
 
 def _plan(destination: Host, server: Server, shared: set[str]) -> MigrateDetails:
-    """Raises what the destination lacks. Its UEFI variables are new ones."""
+    """Raises what the destination lacks. UEFI variables that it cannot have are new ones."""
     steps.refuse_foreign_servers(destination)
     refuse_known(destination, server)
     check_machine(destination, server)
-    there = tuple(_plan_disk(destination, server, disk, shared) for disk in server.disks)
-    if server.hardware.firmware is Firmware.UEFI:
+    ways = {each.role: _way(destination, server, each, shared) for each in server.disks}
+    there = tuple(
+        _plan_disk(destination, server, each, shared)
+        if ways[each.role] is Way.SHARED
+        else place(destination, each)
+        for each in server.disks
+    )
+    if server.hardware.firmware is Firmware.UEFI and ways.get(Content.NVRAM) is not Way.SHARED:
         LOG.warning("the UEFI variables of %s were lost with its host", server.name)
     return MigrateDetails(
         migration=str(uuid.uuid4()),
@@ -222,9 +228,20 @@ def _plan(destination: Host, server: Server, shared: set[str]) -> MigrateDetails
         destination=destination.name,
         here=server.disks,
         there=there,
-        ways={each.role: Way.SHARED for each in there},
+        ways=ways,
         starts=server.should_run,
     )
+
+
+def _way(destination: Host, server: Server, disk: Disk, shared: set[str]) -> Way:
+    """A server can start without the UEFI variables that it had: libvirt makes others. In a shared
+    pool they are there, unless it was never started."""
+    if disk.content is not Content.NVRAM:
+        return Way.SHARED
+    there = place(destination, disk)
+    is_shared = disk.pool == there.pool and disk.pool in shared
+    are_there = is_shared and (server.should_run or destination.disks.exists(there))
+    return Way.SHARED if are_there else Way.NEW
 
 
 def _plan_disk(destination: Host, server: Server, disk: Disk, shared: set[str]) -> Disk:

@@ -75,7 +75,8 @@ def _fetch_templates(move: Move, server: Server) -> None:
 def _define(move: Move, server: Server) -> None:
     """Off, and not to be started with its host: the server is still the dead host's."""
     for disk in move.details.there:
-        require_volume(move.destination, disk)
+        if not move.details.travels(disk):
+            require_volume(move.destination, disk)
     moved = replace(move.details.at_destination(server), should_run=False)
     steps.define(move.destination, moved)
 
@@ -116,8 +117,10 @@ def _find_living(image: RbdSource) -> list[str]:
 
 
 def _switch(move: Move, server: Server) -> Server:
-    """The dead host keeps a domain of it: noted, and removed when that answers."""
-    return note(move.details.at_destination(server), move.details.source, ())
+    """The dead host keeps a domain of it, and perhaps UEFI variables: noted, and removed when that
+    answers."""
+    kept = [each for each in move.details.here if move.details.travels(each)]
+    return note(move.details.at_destination(server), move.details.source, kept)
 
 
 def _start(move: Move, server: Server) -> Server:

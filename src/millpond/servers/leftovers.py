@@ -68,7 +68,7 @@ def _is_removed(host: Host, server: Server, leftover: Leftover) -> bool:
 def remove(there: Host, own: Host, server: Server, leftover: Leftover) -> None:
     """``own``: the host that the server is on."""
     refuse_running_copy(there, server, f"'{Tool.REPAIR}' powers it off")
-    there.domains.undefine(server.id)
+    there.domains.undefine(server.id, keeps_variables=server.keeps_variables)
     steps.free_addresses(there, server.networks)
     if not _shares_console(own, there, server):
         there.consoles.remove(server.id)
@@ -108,6 +108,8 @@ def is_one(own: Host, disk: Disk | None, other: Host, copy: Disk) -> bool:
     volume = others.find(copy.volume)
     if volume is None:
         return False
+    if pool.find(disk.volume) is None:
+        pool.refresh()  # UEFI variables are made without it
     known = pool.get(disk.volume)
     alike = (known.changed, known.length) == (volume.changed, volume.length)
     is_one = (alike and bool(known.changed)) or are_one(pool, others, copy.volume)

@@ -103,7 +103,7 @@ def _prepare_disks(move: LiveMove, _server: Server) -> None:
             require_volume(move.destination, there)
         elif is_mirrored(move.details, here):
             _make_target(move, here, there)
-        else:
+        elif move.details.is_sent(here):
             move.sent[here.role] = send_disk(move, here, there)
 
 
@@ -277,7 +277,13 @@ def _describe(move: LiveMove, server: Server, route: Route) -> Passage:
     return Passage(
         running=move_xml(
             running,
-            PlacesXml(disks=disks, log=_log(wanted), kernel=wanted.kernel, initrd=wanted.initrd),
+            PlacesXml(
+                disks=disks,
+                log=_log(wanted),
+                nvram=wanted.nvram,
+                kernel=wanted.kernel,
+                initrd=wanted.initrd,
+            ),
         ),
         defined=move_xml(keep(defined, wanted, wanted).xml, PlacesXml()),
         mirrored=tuple(mirrored),
@@ -315,7 +321,7 @@ def _remove(move: LiveMove, server: Server) -> Server:
 
 
 def _undefine(move: LiveMove, host: Host, server: Server) -> None:
-    host.domains.undefine(server.id)
+    host.domains.undefine(server.id, keeps_variables=server.keeps_variables)
     steps.free_addresses(host, server.networks)
     if not _shares_console(move, server):
         host.consoles.remove(server.id)

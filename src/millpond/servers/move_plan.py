@@ -16,7 +16,7 @@ from millpond.model.formats import Backend
 from millpond.model.image import Image
 from millpond.model.move import MigrateDetails, Way
 from millpond.model.operation import ROOT
-from millpond.model.server import SAVED, Disk, Firmware, Server
+from millpond.model.server import SAVED, Content, Disk, Firmware, Server
 from millpond.model.sizes import format_size
 from millpond.model.template import Template
 from millpond.servers import steps
@@ -63,7 +63,7 @@ def refuse_unmovable(host: Host, server: Server) -> None:
         reason = f"{', '.join(legacy)} lies in Nova's legacy layout, and in no pool"
         raise _refusal(server, reason, f"'{Tool.LEGACY}' shows such disks")
     for what, has in (
-        ("its UEFI variables are", server.hardware.firmware is Firmware.UEFI),
+        ("its UEFI variables are", _has_own_variables(server)),
         ("the state of its TPM is", server.devices.tpm),
     ):
         if has:
@@ -81,6 +81,10 @@ def refuse_unmovable(host: Host, server: Server) -> None:
     if fixed := ", ".join(find_fixed_devices(definition, macs)):
         reason = f"its domain has devices of this host that Millpond does not know: {fixed}"
         raise _refusal(server, reason, "detach them with virsh first")
+
+
+def _has_own_variables(server: Server) -> bool:
+    return server.hardware.firmware is Firmware.UEFI and not server.keeps_variables
 
 
 def _refusal(server: Server, reason: str, advised: str) -> Unsupported:
@@ -168,11 +172,13 @@ def _plan_disk(
     if disk.backend is Backend.RBD and not is_shared:
         reason = f"host {destination.name!r} does not share pool {disk.pool}, of {disk.role}"
         raise UnfitHost(reason)
-    if is_shared:
+    is_new = disk.content is Content.NVRAM and not source.disks.exists(disk)  # never started
+    if is_shared and not is_new:
         require_volume(destination, there)
     else:
         refuse_volume(destination, there)
     way, fetched = Way.SHARED if is_shared else Way.COPY, None
+    way = Way.NEW if is_new else way
     if disk.overlay and disk.template:
         alike, fetched = _find_base(source, destination, server, disk)
         if not alike and is_shared:
@@ -181,7 +187,7 @@ def _plan_disk(
         way = way if alike else Way.WHOLE
     if way is Way.WHOLE:
         there = replace(there, overlay=False, template=None)
-    size = 0 if is_shared else _size(source, disk, way)
+    size = _size(source, disk, way)
     name = disk.template.volume if fetched and disk.template else ""
     template_size = fetched.size if fetched else 0
     travel = Travel(role=disk.role, way=way, size=size, template=name, template_size=template_size)
@@ -229,6 +235,8 @@ def require_volume(host: Host, disk: Disk) -> None:
 
 
 def _size(source: Host, disk: Disk, way: Way) -> int:
+    if way in (Way.SHARED, Way.NEW):
+        return 0
     taken = source.pools.ensure(disk.pool).get(disk.volume).allocation
     if way is Way.WHOLE and disk.template:
         taken += source.pools.base.get(disk.template.volume).allocation

@@ -163,7 +163,7 @@ def _start_again(move: Move, server: Server) -> None:
 def _copy(move: Move, server: Server) -> None:
     _refuse_running(move, server)
     for here, there in zip(move.details.here, move.details.there, strict=True):
-        if move.details.travels(here):
+        if move.details.is_sent(here):
             move.sent[here.role] = send_disk(move, here, there)
 
 

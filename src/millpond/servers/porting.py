@@ -210,6 +210,7 @@ _ROLES = {
     Content.CDROM: r"cdrom",
     Content.KERNEL: r"kernel",
     Content.RAMDISK: r"ramdisk",
+    Content.NVRAM: r"nvram",
 }
 _TARGET = r"([hsv]d[a-z])?"
 _LARGEST = 1 << 50
@@ -272,7 +273,8 @@ def _check_disks(server: Server) -> None:
     if ROOT not in named or max(named.values()) > 1:
         raise BadOption("disks", f"not one of each: {', '.join(sorted(named))}")
     for disk in server.disks:
-        if not re.fullmatch(_ROLES[disk.content], disk.role) or not 0 < disk.size <= _LARGEST:
+        least = 0 if disk.content is Content.NVRAM else 1
+        if not re.fullmatch(_ROLES[disk.content], disk.role) or not least <= disk.size <= _LARGEST:
             raise BadOption("disks", f"{disk.role!r} with {disk.content}, {disk.size} bytes")
 
 

@@ -27,7 +27,7 @@ def rename(host: Host, server: Server, name: str) -> Server:
         current = steps.load_idle(host, server)
         if current.name == name:
             return current
-        _refuse_uefi(current)
+        _refuse_own_variables(current)
         _refuse_running(host, current)
         details = RenameDetails(before=current.name)
         renamed = replace(current, name=name)
@@ -65,12 +65,12 @@ def _define_as_before(host: Host, details: RenameDetails, server: Server) -> Non
     _define(host, replace(server, name=details.before))
 
 
-def _refuse_uefi(server: Server) -> None:
+def _refuse_own_variables(server: Server) -> None:
     """libvirt names the file of its variables by the domain, and renames the domain without it: it
     would be the next one's of the old name."""
-    if server.hardware.firmware is Firmware.UEFI:
+    if server.hardware.firmware is Firmware.UEFI and not server.keeps_variables:
         raise Unsupported(
-            f"renaming server {server.name!r}, which has UEFI",
+            f"renaming server {server.name!r}, whose UEFI variables are in no pool",
             "libvirt would not keep what its firmware has written down",
             f"describe it instead: {Tool.SERVER} set {server.name} --description TEXT",
         )

@@ -363,7 +363,8 @@ def _with_machine(host: Host, server: Server, domain: DomainXml | None) -> Serve
 
 
 def undefine(host: Host, server: Server) -> None:
-    host.domains.undefine(server.id)
+    """What is in pools stays."""
+    host.domains.undefine(server.id, keeps_variables=server.keeps_variables)
     free_addresses(host, server.networks)
     host.consoles.remove(server.id)
 

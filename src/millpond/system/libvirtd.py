@@ -41,8 +41,7 @@ NO_METADATA = {libvirt.VIR_ERR_NO_DOMAIN_METADATA, libvirt.VIR_ERR_OPERATION_INV
 NO_AGENT: int = libvirt.VIR_ERR_ARGUMENT_UNSUPPORTED  # where there is no channel for one
 AGENT_SILENT = {libvirt.VIR_ERR_AGENT_UNRESPONSIVE, libvirt.VIR_ERR_AGENT_UNSYNCED}
 VOLUME_EXISTS: int = libvirt.VIR_ERR_STORAGE_VOL_EXIST
-POOL_BUSY: int = libvirt.VIR_ERR_INTERNAL_ERROR
-"""What a refresh answers while a volume is being built: code 1, "asynchronous jobs running"."""
+POOL_BUSY: int = libvirt.VIR_ERR_INTERNAL_ERROR  # of a refresh while a volume is being built
 
 POOL_DEFINE_FLAGS: int = libvirt.VIR_STORAGE_POOL_DEFINE_VALIDATE
 DOMAIN_DEFINE_FLAGS: int = libvirt.VIR_DOMAIN_DEFINE_VALIDATE
@@ -51,11 +50,12 @@ DOMAIN_TRANSIENT_FLAGS: int = (
 )
 """For a domain that is never defined and ends with our connection, however that ends."""
 UNDEFINE_FLAGS: int = (
-    libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
-    | libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
+    libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
     | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
     | libvirt.VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA
 )
+UNDEFINE_NVRAM: int = libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
+KEEP_NVRAM: int = libvirt.VIR_DOMAIN_UNDEFINE_KEEP_NVRAM
 METADATA_ELEMENT: int = libvirt.VIR_DOMAIN_METADATA_ELEMENT
 AFFECT_LIVE: int = libvirt.VIR_DOMAIN_AFFECT_LIVE
 AFFECT_CONFIG: int = libvirt.VIR_DOMAIN_AFFECT_CONFIG

@@ -198,6 +198,7 @@ class DomainXml(Element, tag="domain"):
     current_vcpus: int | None = at("vcpu/@current", default=None)
     firmware: str | None = at("os/@firmware", default=None)
     firmware_features: tuple[FirmwareFeatureXml, ...] = at("os/firmware/feature", default=())
+    nvram: str | None = at("os/nvram", default=None)
     machine: str | None = at("os/type/@machine", default=None)
     os_type: str = at("os/type", default="hvm")
     kernel: str | None = at("os/kernel", default=None)

@@ -197,6 +197,7 @@ def _put_boot(root: etree._Element, ours: DomainXml, before: DomainXml) -> Lost:
             boot.set("firmware", ours.firmware)
     yield from _put_secure_boot(boot, ours, before)
     for tag, wanted, was in (
+        ("nvram", ours.nvram, before.nvram),
         ("kernel", ours.kernel, before.kernel),
         ("initrd", ours.initrd, before.initrd),
         ("cmdline", ours.command_line, before.command_line),

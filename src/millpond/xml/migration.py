@@ -18,6 +18,7 @@ class PlacesXml:
     """By their targets."""
     log: str | None = None
     """Of the console."""
+    nvram: str | None = None
     kernel: str | None = None
     initrd: str | None = None
 
@@ -30,8 +31,8 @@ def move(running: str, places: PlacesXml) -> str:
     for log in devices.findall("*/log"):
         if places.log:
             log.set("file", places.log)
-    for tag, path in (("kernel", places.kernel), ("initrd", places.initrd)):
-        if path:
+    for tag in ("nvram", "kernel", "initrd"):
+        if path := getattr(places, tag):
             child(child(root, "os"), tag).text = path
     return etree.tostring(root, encoding="unicode")
 
