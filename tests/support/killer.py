@@ -17,6 +17,7 @@ killer CONFIG VERB STEP MOMENT import ARCHIVE NEW
 killer CONFIG VERB STEP MOMENT migrate NAME HOST [stop]
 killer CONFIG VERB STEP MOMENT live NAME HOST
 killer CONFIG VERB STEP MOMENT evacuate NAME HOST
+killer CONFIG VERB STEP MOMENT transit|transit live NAME
 killer CONFIG VERB STEP MOMENT prune
 """
 
@@ -52,12 +53,14 @@ from millpond.servers import (
     resize,
     revert,
     snapshot,
+    transition,
 )
 from millpond.servers.archive import ArchiveReader
 from millpond.servers.create import ServerRequest
 from millpond.servers.grow import grow as grow_disk
 from millpond.servers.rescue import Switching
 from millpond.servers.resize import Sizes
+from millpond.servers.transition import TransitRequest
 from tests.support import forked
 from tests.support.millpond import Millpond, without_files
 
@@ -196,6 +199,12 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "clone": clone,
     "import": import_,
     "prune": prune,
+    "transit": of_server(
+        lambda host, server: transition.transit(host, server, TransitRequest(stop=True))
+    ),
+    "transit live": of_server(
+        lambda host, server: transition.transit(host, server, TransitRequest(live=True))
+    ),
     "migrate": migrate_server,
     "live": migrate_live,
     "evacuate": evacuate_server,

@@ -404,6 +404,12 @@ class DomainRecords:
                 if id in each:
                     each[id] = replace(each[id], record=record)
 
+    def remove(self, id: str) -> None:
+        with self._world.moments.around("call"):
+            for each in self._world.domains.both():
+                if id in each:
+                    each[id] = replace(each[id], record=None)
+
 
 class DomainDisks:
     def __init__(self, world: "World") -> None:
@@ -641,6 +647,11 @@ class World:
             ),
             "domains": self.domains,
             "libvirtd": Definitions(self),
+            "settings": SimpleNamespace(
+                libvirt=SimpleNamespace(
+                    selection=Selection(images_type=ImagesType(self.backend)), connection_uri=""
+                )
+            ),
             "domain_disks": DomainDisks(self),
             "autostart": self.autostart,
             "networks": self.networks,

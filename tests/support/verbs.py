@@ -1,7 +1,9 @@
 """The steps of the verbs, without a host."""
 
+from dataclasses import replace
 from typing import Any, cast
 
+from millpond.model.formats import Backend, DiskFormat
 from millpond.model.move import MigrateDetails
 from millpond.model.operation import (
     DeleteDetails,
@@ -17,10 +19,23 @@ from millpond.model.operation import (
     RescueDetails,
     ResizeDetails,
 )
+from millpond.model.server import Disk
 from millpond.model.sizes import MiB
+from millpond.model.transition import TransitionDetails, Way
 from millpond.servers.recover import VERBS
 
 _MOVE = MigrateDetails(migration="", source="alder", destination="birch", here=(), there=())
+
+_VOLUME = Disk(
+    role="disk",
+    backend=Backend.RAW,
+    pool="disks",
+    volume="1_disk",
+    format=DiskFormat.RAW,
+    size=MiB,
+    target="vda",
+)
+_LEGACY = replace(_VOLUME, pool="", volume="", path="/instances/1/disk")
 
 DETAILS: dict[str, Details] = {
     "delete": DeleteDetails(),
@@ -39,6 +54,12 @@ DETAILS: dict[str, Details] = {
     "rename": RenameDetails(before="db"),
     "resize": ResizeDetails(vcpus=1, memory=MiB),
     "snapshot": NativeSnapshotDetails(),
+    "transition": TransitionDetails(
+        here=(_LEGACY,), there=(_VOLUME,), ways={"disk": Way.COPY}, starts=True
+    ),
+    "live transition": TransitionDetails(
+        here=(_LEGACY,), there=(_VOLUME,), ways={"disk": Way.MIRROR}
+    ),
 }
 
 

@@ -516,7 +516,7 @@ def test_what_a_record_cannot_hold_stands_in_the_way(nova, guest, devices, sente
     ("old", "new", "sentence"),
     [
         ("<domain type='qemu'>", "<domain type='vz'>", "type 'vz'"),
-        ("<boot dev='hd'/>", "<kernel>/k</kernel>", "the kernel /k"),
+        ("<boot dev='hd'/>", "<kernel>/k</kernel>", "it boots from /k"),
         ("type='raw'", "type='qcow2'", "raw on record, but qcow2 in the domain"),
         ("bus='virtio'", "bus='xen'", "on the bus 'xen'"),
     ],

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from millpond.errors import DamagedRecord, NewerRecord
+from millpond.model import transition
 from millpond.model.layer import VolumeSource
 from millpond.model.move import MigrateDetails, Way
 from millpond.model.operation import (
@@ -26,6 +27,7 @@ from millpond.model.operation import (
     RescueDetails,
     ResizeDetails,
 )
+from millpond.model.transition import TransitionDetails
 from millpond.records import codec
 from millpond.servers.recover import VERBS
 
@@ -319,6 +321,28 @@ WRITTEN = {
             ways={"disk": Way.SHARED},
             starts=True,
         ),
+    ),
+    "transition": (
+        """{
+  "verb": "transition",
+  "step": "move",
+  "started": "2026-11-18T03:25:06+00:00",
+  "details": {
+   "move": "{\\"here\\":[],\\"there\\":[],\\"ways\\":{\\"disk\\":\\"rename\\"},\\"starts\\":true}"
+  }
+ }""",
+        TransitionDetails(here=(), there=(), ways={"disk": transition.Way.RENAME}, starts=True),
+    ),
+    "live transition": (
+        """{
+  "verb": "live transition",
+  "step": "move",
+  "started": "2026-11-18T03:25:06+00:00",
+  "details": {
+   "move": "{\\"here\\":[],\\"there\\":[],\\"ways\\":{\\"disk\\":\\"mirror\\"},\\"starts\\":true}"
+  }
+ }""",
+        TransitionDetails(here=(), there=(), ways={"disk": transition.Way.MIRROR}, starts=True),
     ),
     "migrate": (
         """{

@@ -20,6 +20,7 @@ from millpond.hosts.cache import (
 )
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
+from millpond.hosts.legacy import refuse_legacy_servers
 from millpond.model.boot_images import find_boot_images
 from millpond.model.callbacks import Progress
 from millpond.model.formats import DiskFormat
@@ -214,6 +215,7 @@ def _image_name(template: Template, images: Mapping[str, str]) -> str:
 
 
 def _prune(host: Host, *, dry_run: bool, all_unused: bool) -> Sequence[TemplateVerdict]:
+    refuse_legacy_servers(host)  # else their bases would go
     rules = host.cache_rules.at_once() if all_unused else host.cache_rules
     if dry_run:
         return [each for each in survey(host, rules) if each.goes]

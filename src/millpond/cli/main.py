@@ -24,7 +24,7 @@ COMMANDS = {
     "host": ("millpond.cli.host", "List, show, drain and enable hosts."),
     "network": ("millpond.cli.network", "List, start and stop libvirt networks."),
     "pool": ("millpond.cli.pool", "List and show storage pools."),
-    "transition": ("millpond.cli.transition", "Find disks in Nova's legacy layout."),
+    "transition": ("millpond.cli.transition", "Move disks out of Nova's legacy layout."),
     "explain": ("millpond.cli.explain", "Say what would become of an image here, and why."),
     "config": ("millpond.cli.config", "Check, show and sample the configuration."),
     "doctor": ("millpond.cli.doctor", "Look for what is wrong on this host, and repair it."),

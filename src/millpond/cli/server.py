@@ -14,9 +14,11 @@ from millpond.cli.server_lines import disk_line, kernel_line, nic_lines, size_li
 from millpond.cli.several import try_each
 from millpond.errors import BadInput, NoConsole
 from millpond.hosts.deployment import Deployment
+from millpond.hosts.legacy import find_legacy
 from millpond.libvirt.domains import ON
 from millpond.model.devices import Vnc
 from millpond.model.labels import format_labels, parse_filter
+from millpond.model.names import printable
 from millpond.model.server import Content, Server
 from millpond.model.sizes import format_size
 from millpond.records import codec
@@ -37,6 +39,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Timeout = Annotated[
     float, typer.Option(min=1, help="Seconds that the guest has to power itself off.")
 ]
+_SOME = 5
+"""Names that a person reads."""
 PATIENCE = 60.0
 """Nova's shutdown_timeout."""
 
@@ -56,11 +60,25 @@ def list_(ctx: typer.Context, label: LabelFilter = None, json: Json = False) -> 
     if json:
         print(as_json([_describe(each, states[each.id], known) for each in servers]))
         return
+    _note_legacy(deployment)
     where = ["Host"] if deployment.has_several else []
     table(
         ("Name", "State", *where, "Address", "Image", "Backend", "Disk", "Id"),
         [_row(each, states[each.id], [each.host] if where else [], known) for each in servers],
     )
+
+
+def _note_legacy(deployment: Deployment) -> None:
+    """Nova's layout is deprecated (B23)."""
+    found = find_legacy(deployment)
+    if found:
+        some = ", ".join(found[:_SOME]) + (", …" if len(found) > _SOME else "")
+        count = f"{len(found)} server{'s' if len(found) > 1 else ''}"
+        note = f"note: {count} with disks in Nova's legacy layout, which is deprecated: {some}"
+        print(printable(note), file=sys.stderr)
+        print(
+            "  hint: 'millpond transition status' says how they come into pools", file=sys.stderr
+        )
 
 
 @app.command()

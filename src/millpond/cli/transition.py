@@ -1,34 +1,52 @@
 """millpond transition …"""
 
+import sys
 from collections.abc import Sequence
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from millpond.cli.hosts import HostNames
 from millpond.cli.output import as_json, complain, details
-from millpond.errors import NeedsHostFiles
+from millpond.cli.server import PATIENCE, Json, Name, Names, Timeout, Yes, chosen, label, tell
+from millpond.errors import BadInput, MillpondError, NeedsHostFiles
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
 from millpond.hosts.legacy import find_layout
 from millpond.legacy.disk import LegacyDisk
 from millpond.legacy.transition import LegacyStatus
 from millpond.legacy.transition import status as find_status
+from millpond.model.server import Server
 from millpond.model.sizes import format_size
+from millpond.servers.drain import NotMoved
+from millpond.servers.transition import (
+    Moved,
+    TransitRequest,
+    give_back,
+    plan_for,
+    refresh_pools,
+    transit,
+)
+from millpond.servers.transition_plan import bytes_to_copy, has_legacy_disks
+from millpond.system.threads import each_of
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
+_NONE = "no server has disks in Nova's legacy layout"
+
+
 @app.callback()
 def transition() -> None:
-    """Find what lies in Nova's legacy layout."""
+    """Find what lies in Nova's legacy layout, and move it into the pools."""
 
 
 @app.command()
 def status(
     ctx: typer.Context,
     host: HostNames = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """List servers whose disks Nova laid out. It says what is in the way of each."""
     hosts = Deployment.load(ctx.obj.config_files).select(host)
@@ -41,7 +59,100 @@ def status(
             print()
         details(_lines(each))
     if not found:
-        print("no server has disks in Nova's legacy layout")
+        print(_NONE)
+
+
+@app.command()
+def run(
+    ctx: typer.Context,
+    servers: Names = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every server that has such disks.")] = False,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="Stop servers that run, and start them again.")
+    ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Move servers that run without stopping them.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --stop, pull the plug at once.")
+    ] = False,
+    timeout: Timeout = PATIENCE,
+    parallel: Annotated[
+        int, typer.Option(metavar="N", min=1, max=16, help="How many at a time.")
+    ] = 2,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
+    json: Json = False,
+) -> None:
+    """Move disks out of Nova's legacy layout into the pools. On one file system no byte is
+    copied."""
+    if live and stop:
+        raise BadInput("--live and --stop exclude each other", "leave one out")
+    request = TransitRequest(stop=stop, live=live, patience=0 if force else timeout)
+    deployment = Deployment.load(ctx.obj.config_files)
+    found = chosen(deployment, servers, all_)
+    todo = [each for each in found if has_legacy_disks(each) or each.operation]
+
+    def attempt(server: Server) -> Moved | NotMoved:
+        host = deployment.host_of(server)
+        try:
+            if not dry_run:
+                return transit(host, server, request, tell)
+            planned = plan_for(host, server, request)
+            return Moved(
+                server=server, disks=len(planned.here), copied=bytes_to_copy(host, planned)
+            )
+        except MillpondError as error:
+            return NotMoved(server=server, error=error)
+
+    verb = "would move" if dry_run else "moved"
+    done = [_tell(each, verb, json) for each in each_of(todo, attempt, parallel)]
+    for host in deployment.select(None) if not dry_run else ():
+        moved = [each.server for each in done if isinstance(each, Moved)]
+        refresh_pools(host, [each for each in moved if each.host == host.name])
+    if json:
+        print(as_json([_plain(each) for each in done]))
+    elif not todo:
+        print(_NONE)
+    failed = [each.error for each in done if isinstance(each, NotMoved)]
+    raise typer.Exit(failed[0].exit_code if failed else 0)
+
+
+@app.command()
+def revert(ctx: typer.Context, server: Name, yes: Yes = False, json: Json = False) -> None:
+    """Give a server back to Nova. Its disks go where Nova's own driver finds them, and Millpond
+    forgets it. It must be off. On a terminal it asks first."""
+    deployment = Deployment.load(ctx.obj.config_files)
+    host, found = deployment.find(server)
+    if not yes and sys.stdin.isatty():
+        question = f"Millpond will know nothing of {label(found)} any more. Give it back to Nova?"
+        typer.confirm(question, abort=True, err=True)
+    done = give_back(host, found)
+    if json:
+        print(as_json(_plain(done)))
+    else:
+        print(f"gave {label(found)} back to Nova: its disks are in {_directory(host, found)}")
+
+
+def _directory(host: Host, server: Server) -> Path:
+    return host.shared.settings.instances_path / server.id
+
+
+def _tell(found: Moved | NotMoved, verb: str, json: bool) -> Moved | NotMoved:
+    if isinstance(found, NotMoved):
+        print(f"{found.server.name} stays in Nova's legacy layout:", file=sys.stderr)
+        complain(found.error)
+    elif not json:
+        copied = format_size(found.copied)
+        disks = f"{found.disks} disk{'s' if found.disks != 1 else ''}"
+        print(f"{verb} {label(found.server)}: {disks}, {copied} copied", flush=True)
+    return found
+
+
+def _plain(found: Moved | NotMoved) -> dict[str, Any]:
+    plain = {"server": found.server.id, "name": found.server.name}
+    if isinstance(found, NotMoved):
+        return {**plain, "disks": 0, "copied": 0, "error": str(found.error)}
+    return {**plain, "disks": found.disks, "copied": found.copied, "error": ""}
 
 
 def _find_status(host: Host, *, asked_for: bool) -> Sequence[LegacyStatus]:

@@ -57,7 +57,12 @@ class _Strategy:
         """It has grown or it has not."""
 
     def _volume(self) -> Volume:
-        return self._pool.get(self._disk.volume)
+        """libvirt may take a file that came into the pool behind its back for something else."""
+        volume = self._pool.get(self._disk.volume)
+        if not volume.is_seen_as(self._disk.format):
+            self._pool.refresh()
+            return self._pool.get(self._disk.volume)
+        return volume
 
     def _refuse_unless_open(self, volume: Volume) -> None:
         if not can_open(self._pool, volume, os.W_OK):

@@ -112,7 +112,8 @@ class Imaging:
         stop = partial(jobs.stop_mirroring, server, device)
         stop()  # of a process that died
         qemu_img.create(image.path, image.format, jobs.size(server, device))
-        jobs.mirror(server, device, str(image.path), image.format)
+        copy = Layer(source=FileSource(path=str(image.path)), format=image.format)
+        jobs.mirror(server, device, (copy,))
         try:
             with watching(self._watch, "disk", "mirror"):
                 while not jobs.is_mirrored(server, device):

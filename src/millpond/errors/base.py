@@ -26,6 +26,7 @@ class Tool(StrEnum):
     REPORT_HOSTS = "millpond host list --refresh"
     OPTIONS = "millpond config sample"
     LEGACY = "millpond transition status"
+    TRANSITION = "millpond transition run"
     EXPLAIN = "millpond explain IMAGE"
 
 

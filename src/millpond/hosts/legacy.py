@@ -3,11 +3,41 @@
 from collections.abc import Callable
 from contextlib import suppress
 
-from millpond.errors import NeedsHostFiles, PoolNotFound
+from millpond.errors import HostProblem, NeedsHostFiles, PoolNotFound, Tool
+from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
-from millpond.legacy.layout import NovaLayout
+from millpond.legacy.layout import NovaLayout, find_ids
 from millpond.libvirt.pool import Pool
 from millpond.model.formats import Backend
+
+
+def find_legacy(deployment: Deployment) -> list[str]:
+    """Names, or ids, of servers with disks in Nova's layout on this machine. None is looked
+    into."""
+    servers, _ = deployment.records.readable()
+    names = {each.id: each.name for each in servers}
+    recorded = {each.id for each in servers if any(disk.path for disk in each.disks)}
+    found = {*recorded, *find_ids(deployment.settings.instances_path)}
+    return sorted(names.get(each, each) for each in found)
+
+
+def refuse_legacy_servers(host: Host) -> None:
+    """Where the operator says that none is left: nobody looks for what their disks need then."""
+    images_type = host.settings.libvirt.selection.images_type
+    if not images_type.pools_only:
+        return
+    servers = host.records.all()
+    names = {each.id: each.name for each in servers}
+    found = {each.id for each in servers if any(disk.path for disk in each.disks)}
+    if host.probe_local_files():
+        found.update(find_ids(host.shared.settings.instances_path))
+    if found:
+        named = ", ".join(sorted(names.get(each, each) for each in found))
+        raise HostProblem(
+            f"images_type = {images_type}, but servers on host {host.name!r} have disks in Nova's "
+            f"legacy layout: {named}",
+            f"set images_type to something else until '{Tool.LEGACY}' lists none",
+        )
 
 
 def find_layout(host: Host) -> NovaLayout:

@@ -17,6 +17,7 @@ from millpond.errors import Busy
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import template_name
+from millpond.model.server import TemplateRef
 from millpond.model.template import Prepared, Template
 from millpond.templates.cache_manager import Uses
 from millpond.templates.handler import FindFault
@@ -59,6 +60,24 @@ class NovaBases:
             if os.pread(file.fileno(), len(_SWAP), _PAGE - len(_SWAP)) != _SWAP:
                 return None
         return self._adopt(path, replace(template, prepared=Prepared.ADOPTION))
+
+    def adopt_base(self, base: TemplateRef, image: Image | None) -> None:
+        """What a disk of Nova's is backed by, as the template that it is from now on; ``image`` is
+        what it was made from, if that is known. One that is not raw stays what it is, because
+        Nova gives it the name that a raw template has."""
+        if base.format is not DiskFormat.RAW:
+            return
+        with self._store.lock(base.volume):
+            path = self._store.cache / base.volume
+            if not self._may_be_novas(path):
+                return  # it is one already, or missing: then the disk cannot be used
+            known = image and base.volume == template_name(image.id, base.format)
+            self._adopt(path, _describe(path, image if known else None, self._store.pool.name))
+
+    def protect(self, base: TemplateRef) -> None:
+        """Again: libvirt gives it to QEMU's user when a domain is started that Nova defined."""
+        if self._store.has_record(base.volume):
+            _protect(self._store.cache / base.volume)
 
     def prune(
         self,
@@ -107,8 +126,7 @@ class NovaBases:
 
     def _adopt(self, path: Path, template: Template) -> Template:
         """As if we had made it; the record comes last."""
-        os.chown(path, os.geteuid(), os.getegid())
-        path.chmod(0o444)
+        _protect(path)
         if self._store.pool.find(path.name) is None:
             self._store.pool.refresh()
         self._store.put(template)
@@ -116,8 +134,13 @@ class NovaBases:
         return template
 
 
-def _describe(path: Path, image: Image, pool: str) -> Template:
-    raw = image.format.content is DiskFormat.RAW
+def _protect(path: Path) -> None:
+    os.chown(path, os.geteuid(), os.getegid())
+    path.chmod(0o444)
+
+
+def _describe(path: Path, image: Image | None, pool: str) -> Template:
+    raw = image is not None and image.format.content is DiskFormat.RAW
     size = path.stat().st_size
     return new_record(
         path.name,
@@ -126,5 +149,5 @@ def _describe(path: Path, image: Image, pool: str) -> Template:
         prepared=Prepared.ADOPTION,
         size=size,
         virtual_size=size,
-        digest=image.digest if raw and image.digest_algorithm == "sha512" else None,
+        digest=image.digest if raw and image and image.digest_algorithm == "sha512" else None,
     )

@@ -9,11 +9,17 @@ from millpond.model.server import Content, Disk, TemplateRef
 CONFIG_DRIVE = "disk.config"
 
 _CONTENTS = {
+    "kernel": Content.KERNEL,
+    "ramdisk": Content.RAMDISK,
     CONFIG_DRIVE: Content.CONFIG,
     "disk.swap": Content.SWAP,
     "disk.local": Content.EPHEMERAL,
     "disk.eph": Content.EPHEMERAL,
 }
+
+
+NO_EVIDENCE = (Content.CONFIG, Content.KERNEL, Content.RAMDISK)
+"""Without another one, they do not make a server legacy (B22)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +75,6 @@ class LegacyServer:
 
     @property
     def layout(self) -> str:
-        """Of its disks, without the config drive, which always is a file."""
-        disks = (each for each in self.disks if each.content is not Content.CONFIG)
+        """Of its disks, without those that always are files."""
+        disks = (each for each in self.disks if each.content not in NO_EVIDENCE)
         return ", ".join(dict.fromkeys(each.layout or "unknown" for each in disks))

@@ -25,6 +25,12 @@ def read(directory: Path) -> Mapping[str, str]:
     return formats
 
 
+def put(directory: Path, disk: str, format: str) -> None:
+    path = directory / _NAME
+    paths = {**_read(path), str(directory / disk): format}
+    files.write_atomically(path, msgspec.json.encode(paths) + b"\n", mode=0o644)
+
+
 def forget(directory: Path, disk: str) -> None:
     """Without the entry of a disk, and without the file when it was the last."""
     path = directory / _NAME

@@ -26,6 +26,10 @@ _PLOOP_FORMATS = {"Compressed": DiskFormat.PLOOP, "Plain": DiskFormat.RAW}
 _SECTOR = 512
 
 
+def is_nova_base(name: str) -> bool:
+    return _BASE.fullmatch(name) is not None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageCache:
     """Nova's ``_base``, which is our pool of templates (B16)."""
@@ -58,7 +62,7 @@ def _qcow2(path: Path, cache: ImageCache) -> LegacyDisk:
 def _base(disk: Path, header: qcow2.Header, cache: ImageCache) -> TemplateRef:
     """Raw unless the disk's header says otherwise, as Nova has it written there."""
     base = Path(header.backing)
-    if not _BASE.fullmatch(base.name) or not _is_in(base, cache.path):
+    if not is_nova_base(base.name) or not _is_in(base, cache.path):
         reason = f"it stands on {header.backing!r}, which is no base in {cache.path}"
         raise DiskRefused(str(disk), reason)
     if not base.is_file():

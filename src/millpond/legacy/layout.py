@@ -16,17 +16,39 @@ from pathlib import Path
 
 from millpond.errors import DamagedRecord, DiskRefused
 from millpond.legacy import disk_info, image_files
-from millpond.legacy.disk import CONFIG_DRIVE, LegacyDisk, LegacyServer
-from millpond.legacy.image_files import ImageCache
+from millpond.legacy.disk import CONFIG_DRIVE, NO_EVIDENCE, LegacyDisk, LegacyServer
+from millpond.legacy.image_files import ImageCache, is_nova_base
 from millpond.libvirt.pool import Pool
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.names import UUID, ServerId, split_volume_name, volume_name
-from millpond.model.server import Content
+from millpond.model.server import Disk
 from millpond.model.volume import Volume
 from millpond.system import files
 
 _ID = re.compile(UUID)
 _ROLE = re.compile(r"disk(\.local|\.swap|\.eph\d+|\.config)?(\.rescue)?")
+_RAW = (CONFIG_DRIVE, "kernel", "ramdisk")
+"""Whatever images_type says. Nova's disk.info tells of none of them."""
+
+
+def find_ids(instances: Path) -> Iterator[ServerId]:
+    """Of servers with a disk image in their directory; none is looked into."""
+    for directory in files.entries(instances):
+        if _ID.fullmatch(directory.name) and any(
+            _ROLE.fullmatch(each.name) and not each.name.startswith(CONFIG_DRIVE)
+            for each in files.entries(directory)
+        ):
+            yield ServerId(directory.name)
+
+
+def is_nova_disk(disk: Disk) -> bool:
+    """Whether Nova's driver would find it in an instance directory, under the name that it gives,
+    and what it is backed by in its cache."""
+    if disk.role in _RAW:
+        return True
+    is_file = disk.backend in (Backend.RAW, Backend.QCOW2) and disk.is_attached
+    base = disk.template.volume if disk.overlay and disk.template else ""
+    return is_file and bool(_ROLE.fullmatch(disk.role)) and (not base or is_nova_base(base))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +79,7 @@ class NovaLayout:
         the disks that cannot be read: they may be backed by any."""
         disks = [disk for server in self.servers() for disk in server.disks]
         used = [(disk.base.volume, f"disk {disk.path}") for disk in disks if disk.base]
-        unknown = (
-            disk for disk in disks if not disk.layout and disk.content is not Content.CONFIG
-        )
+        unknown = (disk for disk in disks if not disk.layout and disk.content not in NO_EVIDENCE)
         return used, tuple(f"perhaps disk {disk.path}, which cannot be read" for disk in unknown)
 
     def _server(
@@ -67,7 +87,7 @@ class NovaLayout:
     ) -> LegacyServer | None:
         """None without a disk image: a config drive alone is no evidence."""
         disks = [*self._files(id), *(disk for owner, disk in volumes if owner == id)]
-        if all(disk.content is Content.CONFIG for disk in disks):
+        if all(disk.content in NO_EVIDENCE for disk in disks):
             return None
         return LegacyServer(id=id, disks=tuple(self._compare(id, each, disks) for each in disks))
 
@@ -78,9 +98,10 @@ class NovaLayout:
         except DamagedRecord as error:
             formats, damage = {}, str(error)
         for path in files.entries(directory):
-            if not _ROLE.fullmatch(path.name):
+            raw = path.name.startswith(_RAW)
+            if not _ROLE.fullmatch(path.name) and path.name not in _RAW:
                 continue
-            usual = DiskFormat.RAW if path.name.startswith(CONFIG_DRIVE) else self.usual
+            usual = DiskFormat.RAW if raw else self.usual
             yield self._describe(path, formats.get(path.name, usual), damage)
 
     def _describe(self, path: Path, format: str, damage: str) -> LegacyDisk:

@@ -17,6 +17,7 @@ from millpond.model.names import UUID, ImageId
 from millpond.model.server import (
     TARGET_PREFIXES,
     Content,
+    DirectBoot,
     Disk,
     Firmware,
     Flavor,
@@ -57,6 +58,8 @@ class NovaDomainXml(Element, tag="domain"):
     loader: str | None = at("os/loader/@type", default=None)
     machine: str | None = at("os/type/@machine", default=None)
     kernel: str | None = at("os/kernel", default=None)
+    initrd: str | None = at("os/initrd", default=None)
+    command_line: str | None = at("os/cmdline", default=None)
     disks: tuple[DiskXml, ...] = at("devices/disk", default=())
     interfaces: tuple[InterfaceXml, ...] = at("devices/interface", default=())
 
@@ -67,7 +70,7 @@ def objections(found: LegacyServer, domain: NovaDomainXml | None) -> Iterator[st
     if domain is None:
         yield "there is no domain of this UUID here"
         return
-    yield from _objections_to_machine(domain)
+    yield from _objections_to_machine(found, domain)
     yield from _objections_to_interfaces(domain)
     yield from _objections_to_disks(found, domain)
 
@@ -86,15 +89,17 @@ def server_of(found: LegacyServer, domain: NovaDomainXml, host: str) -> Server:
         hardware=_hardware(domain, root.bus),
         networks=tuple(_network(each) for each in domain.interfaces),
         disks=disks,
+        boot=_boot(domain),
         created=_creation_time(nova),
     )
 
 
-def _objections_to_machine(domain: NovaDomainXml) -> Iterator[str]:
+def _objections_to_machine(found: LegacyServer, domain: NovaDomainXml) -> Iterator[str]:
     if domain.type not in tuple(VirtType):
         yield f"it is a domain of type {domain.type!r}, not of QEMU's"
-    if domain.kernel:
-        yield f"it boots the kernel {domain.kernel}, not its disk"
+    for path in filter(None, (domain.kernel, domain.initrd)):
+        if _at(found, path) is None:
+            yield f"it boots from {path}, which is not in Nova's legacy layout"
 
 
 def _objections_to_interfaces(domain: NovaDomainXml) -> Iterator[str]:
@@ -117,8 +122,9 @@ def _objections_to_disks(found: LegacyServer, domain: NovaDomainXml) -> Iterator
             yield f"{legacy.role}: it is {legacy.format} on record, but {stated} in the domain"
         if disk.bus not in TARGET_PREFIXES:
             yield f"{legacy.role}: it is on the bus {disk.bus!r}, which is not known here"
+    booted = [_at(found, path) for path in (domain.kernel, domain.initrd) if path]
     for each in found.disks:
-        if each not in attached:
+        if each not in attached and each not in booted:
             yield f"{each.role}: it is not attached to the domain"
 
 
@@ -127,6 +133,22 @@ def _disks_of(found: LegacyServer, domain: NovaDomainXml) -> Iterator[Disk]:
         legacy = _legacy(found, disk)
         assert legacy
         yield legacy.record(target=disk.target, bus=disk.bus or "")
+    for path in filter(None, (domain.kernel, domain.initrd)):
+        found_file = _at(found, path)
+        assert found_file
+        yield found_file.record(target="", bus="")
+
+
+def _boot(domain: NovaDomainXml) -> DirectBoot | None:
+    """Nova's domain does not tell from which images."""
+    if not domain.kernel:
+        return None
+    ramdisk = ImageRef(id=ImageId(""), name="unknown", format=ImageFormat.ARI)
+    return DirectBoot(
+        kernel=ImageRef(id=ImageId(""), name="unknown", format=ImageFormat.AKI),
+        ramdisk=ramdisk if domain.initrd else None,
+        command_line=domain.command_line or "",
+    )
 
 
 def _occupied(domain: NovaDomainXml) -> list[DiskXml]:
@@ -135,8 +157,12 @@ def _occupied(domain: NovaDomainXml) -> list[DiskXml]:
 
 
 def _legacy(found: LegacyServer, disk: DiskXml) -> LegacyDisk | None:
+    return _at(found, _place(disk))
+
+
+def _at(found: LegacyServer, path: str) -> LegacyDisk | None:
     """Where both names lead: the instances may lie behind a link, a volume has several."""
-    place = os.path.realpath(_place(disk))
+    place = os.path.realpath(path)
     fitting = (each for each in found.disks if place in map(os.path.realpath, _places(each)))
     return next(fitting, None)
 

@@ -62,7 +62,7 @@ class LegacyStorage:
         return _ResizeFile(disk, self.chain(disk))
 
     def repair(self, disk: Disk) -> None:
-        if self.exists(disk) and own_format.close(_image_path(disk), disk.format):
+        if self.exists(disk) and own_format.close(image_path(disk), disk.format):
             LOG.info("repaired %s, which a crash had left open", disk.path)
 
     def extract(self, disk: Disk, image: ImageFile, progress: Progress = noop) -> None:
@@ -76,13 +76,13 @@ class LegacyStorage:
         """Nothing is ever left."""
 
     def merge(self, disk: Disk, above: Layer) -> None:
-        path = _image_path(disk)
+        path = image_path(disk)
         with files.explaining_lack_of_space(path):
             own_format.merge(path, (above, *self.chain(disk)))
         LOG.info("wrote what lay above it into %s", path)
 
     def exists(self, disk: Disk) -> bool:
-        return _image_path(disk).exists()
+        return image_path(disk).exists()
 
     def missing(self, disk: Disk) -> list[Path]:
         """What it needs and is not there."""
@@ -103,7 +103,13 @@ class LegacyStorage:
     def _files(self, disk: Disk) -> list[Path]:
         """What QEMU opens, the disk itself first."""
         base = [self._cache / disk.template.volume] if disk.template else []
-        return [_image_path(disk), *base]
+        return [image_path(disk), *base]
+
+
+def note_format(disk: Disk) -> None:
+    """As Nova does: then its driver takes the disk for what it is."""
+    path = Path(disk.path)
+    disk_info.put(path.parent, path.name, disk.format)
 
 
 class _ResizeFile:
@@ -133,7 +139,7 @@ class _ResizeFile:
         """It has grown or it has not."""
 
 
-def _image_path(disk: Disk) -> Path:
+def image_path(disk: Disk) -> Path:
     """The file that QEMU opens."""
     path = Path(disk.path)
     return path / PLOOP_IMAGE if disk.backend is Backend.PLOOP else path

@@ -8,16 +8,16 @@ from typing import Any
 from millpond.errors import LibvirtFailed, Unsupported
 from millpond.libvirt.domain_disks import find_path
 from millpond.model.formats import DiskFormat
+from millpond.model.layer import Chain
 from millpond.model.names import ServerId
 from millpond.system import libvirtd
 from millpond.system.libvirtd import Libvirtd
 from millpond.xml.domain import (
-    BackingStoreXml,
     DiskXml,
     DomainSnapshotXml,
     DomainXml,
     SnapshotDiskXml,
-    SourceXml,
+    layers_xml,
 )
 from millpond.xml.migration import put_layers
 
@@ -71,18 +71,21 @@ class BlockJobs:
         with self._running(id, "asking QEMU for the files") as domain:
             return libvirtd.list_open_files(domain)
 
-    def mirror(self, id: ServerId, target: str, path: str, format: DiskFormat) -> None:
-        """Begin to copy a disk, all its layers in one, into an empty image of its size. The domain
-        stays as it is defined, and the copy ends with it, with stop_mirroring() or by itself."""
+    def mirror(self, id: ServerId, target: str, chain: Chain) -> None:
+        """Begin to copy a disk into an empty image of its size: all its layers in one, or, where
+        the image is backed by what the disk is, its top. The domain stays as it is defined, and
+        the copy ends with it, with stop_mirroring(), pivot() or by itself."""
+        layers = layers_xml(chain)
         copy = DiskXml(
-            type="file",
-            driver_type=format,
-            source=SourceXml(file=path),
-            backing=BackingStoreXml(),
+            type=layers.type,
+            driver_type=layers.format,
+            source=layers.source,
+            backing=layers.backing,
             target=target,
         )
+        top = libvirtd.MIRROR_TOP if len(chain) > 1 else 0
         with self._running(id, f"copying {target}") as domain:
-            domain.blockCopy(target, copy.to_xml(), {}, libvirtd.MIRROR_FLAGS)
+            domain.blockCopy(target, copy.to_xml(), {}, libvirtd.MIRROR_FLAGS | top)
 
     def is_mirrored(self, id: ServerId, target: str) -> bool:
         """Whether all is copied, and the copy follows whatever is written."""

@@ -3,7 +3,7 @@ server is."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -60,10 +60,12 @@ class Domains:
 
     def define(self, xml: DomainXml, before: DomainXml | None = None) -> Sequence[str]:
         """What else the present definition says stays in it; what could not be kept, in words.
-        One that Nova gave another name is renamed first: a UUID has one name."""
+        One that Nova gave another name is renamed first, if it is off: a UUID has one name."""
         with self._host.calling(f"defining domain {xml.name}", slow=True) as connection:
             kept = None
             if found := libvirtd.find_domain(connection, xml.uuid):
+                if found.name() != xml.name and found.isActive():
+                    xml = replace(xml, name=found.name())
                 kept = keep(found.XMLDesc(libvirtd.XML_WHOLE), xml, before or xml)
                 if found.name() != xml.name:
                     found.rename(xml.name, 0)
@@ -185,6 +187,14 @@ class DomainRecords:
                 NAMESPACE,
                 libvirtd.AFFECT_CONFIG | live,
             )
+
+    def remove(self, id: ServerId) -> None:
+        """A domain without one, or none, is no error."""
+        with _tolerate_gone(), _find(self._host, id, "removing metadata of") as domain:
+            if domain and self._read(domain):
+                live = libvirtd.AFFECT_LIVE if domain.isActive() else 0
+                flags = libvirtd.AFFECT_CONFIG | live
+                domain.setMetadata(libvirtd.METADATA_ELEMENT, None, None, NAMESPACE, flags)
 
     def _read(self, domain: Any) -> RecordXml | None:
         try:

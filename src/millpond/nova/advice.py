@@ -26,6 +26,7 @@ _PROGRAMS = {
     Tool.REPORT_HOSTS: "openstack hypervisor list",
     Tool.OPTIONS: "millpond config sample",
     Tool.LEGACY: "millpond-nova-doctor",
+    Tool.TRANSITION: "openstack server reboot --hard",
     Tool.EXPLAIN: "openstack image show IMAGE",
 }
 _NAMED = re.compile("|".join(sorted((re.escape(each) for each in Tool), key=len, reverse=True)))

@@ -37,6 +37,7 @@ from millpond.model.operation import (
     SnapshotDetails,
 )
 from millpond.model.server import SCHEMA, Server
+from millpond.model.transition import TransitionDetails
 
 T = TypeVar("T")
 _YES = "yes"
@@ -104,15 +105,14 @@ def decode_server(content: bytes, where: Path) -> Server:
 def _type_details(operation: Operation) -> Operation:
     found = operation.details
     entries = found.entries if isinstance(found, OtherDetails) else {}
-    if operation.verb in ("migrate", "live migrate", "evacuate"):
-        move = msgspec.json.decode(entries["move"], type=MigrateDetails)
-        return replace(operation, details=move)
+    if kind := _MOVES.get(operation.verb):
+        return replace(operation, details=msgspec.json.decode(entries["move"], type=kind))
     return replace(operation, details=_decode_details(operation.verb, entries))
 
 
 def _encode_details(details: Details | None) -> dict[str, str]:
     match details:
-        case MigrateDetails():
+        case MigrateDetails() | TransitionDetails():
             return {"move": msgspec.json.encode(details).decode()}
         case GrowDetails(role=role, size=size, method=method):
             return {"role": role, "size": str(size), "way": method.value}
@@ -241,6 +241,16 @@ _DECODERS: Mapping[str, Callable[[Mapping[str, str]], Details]] = {
     "snapshot": _decode_snapshot,
 }
 """By verb; of any other the details are kept as they were found."""
+
+
+_MOVES: Mapping[str, type[Details]] = {
+    "migrate": MigrateDetails,
+    "live migrate": MigrateDetails,
+    "evacuate": MigrateDetails,
+    "transition": TransitionDetails,
+    "live transition": TransitionDetails,
+}
+"""Verbs whose details name disks, and are JSON in one string."""
 
 
 def _flag(name: str, value: bool) -> dict[str, str]:

@@ -15,7 +15,6 @@ from millpond.libvirt.domains import ON
 from millpond.model.names import ServerId, check_name
 from millpond.model.server import Server
 from millpond.servers import steps
-from millpond.servers.steps import refuse_foreign_servers
 
 LOG = logging.getLogger(__name__)
 
@@ -28,8 +27,7 @@ def check_adoptable(
     host: Host, layout: NovaLayout, id: ServerId
 ) -> tuple[LegacyServer, NovaDomainXml]:
     """What Nova has of it; raises what is in the way."""
-    everything = host.records.all()
-    if known := next((each for each in everything if id in (each.id, each.name)), None):
+    if known := host.records.find(id):
         what = f"server {id} is Millpond's already, named {known.name!r}"
         raise Conflict(what, f"'{Tool.SERVER} show {known.name}' shows it")
     found = layout.find(id)
@@ -39,12 +37,12 @@ def check_adoptable(
     domain = host.domains.read(id, NovaDomainXml)
     if (reasons := tuple(objections(found, domain))) or domain is None:
         raise Conflict(f"server {id} cannot be adopted: {'; '.join(reasons)}", _ADOPTABLE)
-    refuse_foreign_servers(host)
     return found, domain
 
 
 def adopt(host: Host, layout: NovaLayout, id: ServerId) -> Server:
-    """The caller has made sure that Nova does not work on it any more."""
+    """The caller has made sure that Nova does not work on it any more, and that the host's servers
+    are all ours (refuse_foreign_servers): once for however many it adopts."""
     found, domain = check_adoptable(host, layout, id)
     made = replace(server_of(found, domain, host.name), should_run=host.domains.state(id) in ON)
     server = _rename_as_in_nova(host, made, domain)

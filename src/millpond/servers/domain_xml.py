@@ -4,7 +4,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from millpond.legacy.image_files import PLOOP_IMAGE
 from millpond.model.devices import CPU_MODES, Devices, Vnc
+from millpond.model.formats import Backend
 from millpond.model.layer import Chain, FileSource
 from millpond.model.server import (
     RESCUE,
@@ -30,6 +32,7 @@ from millpond.xml.domain import (
     InterfaceXml,
     RecordXml,
     SerialXml,
+    SourceXml,
     TpmXml,
     VideoXml,
     layers_xml,
@@ -128,8 +131,18 @@ def _tpm(*, uefi: bool) -> TpmXml:
 
 def former_xml(server: Server, owner: str) -> DomainXml:
     """What a domain was defined as by a record from before, but for the layers of its disks."""
-    disks = tuple(DiskXml(target=each.target) for each in server.disks if each.target)
+    disks = tuple(
+        DiskXml(target=each.target, source=_legacy_source(each))
+        for each in server.disks
+        if each.target
+    )
     return replace(domain_xml(replace(server, disks=()), owner, None, {}), disks=disks)
+
+
+def _legacy_source(disk: Disk) -> SourceXml | None:
+    """Of one that may have come into a pool since then."""
+    inner = f"/{PLOOP_IMAGE}" if disk.backend is Backend.PLOOP else ""
+    return SourceXml(file=f"{disk.path}{inner}") if disk.path else None
 
 
 def record_xml(server: Server, owner: str) -> RecordXml:

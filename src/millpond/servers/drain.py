@@ -1,7 +1,6 @@
 """Move everything away from a host."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 
 from millpond.errors import (
@@ -24,6 +23,7 @@ from millpond.servers.migrate import (
     migrate,
 )
 from millpond.servers.move_recovery import find_now
+from millpond.system.threads import each_of
 
 _AT_ONCE = 2
 """Their bytes go through one machine."""
@@ -52,13 +52,7 @@ def drain(
         except MillpondError as error:
             return NotMoved(server=find_now(deployment.records, server), error=error)
 
-    threads = ThreadPoolExecutor(_AT_ONCE)
-    try:
-        begun = [threads.submit(attempt, each) for each in _servers_of(deployment, name)]
-        for future in as_completed(begun):
-            yield future.result()
-    finally:
-        threads.shutdown(cancel_futures=True)
+    yield from each_of(_servers_of(deployment, name), attempt, _AT_ONCE)
 
 
 def plan_drain(

@@ -16,6 +16,7 @@ from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
 from millpond.servers.own_disks import get_own_disk
+from millpond.servers.transition import bring_into_pools
 
 LOG = logging.getLogger(__name__)
 
@@ -26,6 +27,8 @@ def grow(host: Host, server: Server, role: str, size: int) -> Server:
     size = whole_sectors(size)
     with host.records.lock(server):
         current, method = check_grow(host, steps.load_idle(host, server), role, size)
+        if (moved := bring_into_pools(host, current)) is not current:
+            current, method = check_grow(host, moved, role, size)
         role = current.get_disk(role).role
         details = GrowDetails(role=role, size=size, method=method)
         notes = ServerJournal(host.records, details)

@@ -25,7 +25,8 @@ from millpond.servers.live_steps import LIVE_MIGRATE, LiveMove, live_migrating
 from millpond.servers.move_plan import MovePlan, plan_move, refuse_unmovable, taking_networks
 from millpond.servers.move_recovery import settle
 from millpond.servers.move_steps import MIGRATE, migrating, refuse_running
-from millpond.servers.power import Tell
+from millpond.servers.shutdown import Tell
+from millpond.servers.transition import bring_into_pools
 
 LOG = logging.getLogger(__name__)
 
@@ -80,6 +81,8 @@ def migrate(deployment: Deployment, server: Server, request: MigrateRequest) -> 
             current = settled
         source = deployment.host_of(current)
         current = steps.load_idle(source, current)
+        _check_choice(deployment, source, current, request)
+        current = bring_into_pools(source, current)
         starts = _check(deployment, source, current, request)
         current = leftovers.sweep(source, current)
         return _migrate(deployment, source, current, request, starts=starts)
@@ -116,8 +119,9 @@ def find_begun(server: Server) -> MigrateDetails | None:
     return operation.details if isinstance(operation.details, MigrateDetails) else None
 
 
-def _check(deployment: Deployment, source: Host, server: Server, request: MigrateRequest) -> bool:
-    """Whether it runs, and so is started again. Raises what speaks against any move."""
+def _check_choice(
+    deployment: Deployment, source: Host, server: Server, request: MigrateRequest
+) -> None:
     if request.host and request.host not in deployment.hosts:
         raise NoSuchHost(request.host)
     if request.host == source.name:
@@ -126,6 +130,11 @@ def _check(deployment: Deployment, source: Host, server: Server, request: Migrat
     if not deployment.has_several:
         reason = f"there is no other host than {source.name!r}"
         raise BadOption("server migrate", reason, "name another one in enabled_hosts")
+
+
+def _check(deployment: Deployment, source: Host, server: Server, request: MigrateRequest) -> bool:
+    """Whether it runs, and so is started again. Raises what speaks against any move."""
+    _check_choice(deployment, source, server, request)
     if request.live:
         refuse_stopped(source, server)
         refuse_unmovable(source, server)

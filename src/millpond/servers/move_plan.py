@@ -61,7 +61,8 @@ def refuse_unmovable(host: Host, server: Server) -> None:
     """What no destination can help."""
     if legacy := [each.role for each in server.disks if each.path]:
         reason = f"{', '.join(legacy)} lies in Nova's legacy layout, and in no pool"
-        raise _refusal(server, reason, f"'{Tool.LEGACY}' shows such disks")
+        advised = f"'{Tool.TRANSITION} {server.name}' moves them there; add --live if it runs"
+        raise _refusal(server, reason, advised)
     for what, has in (
         ("its UEFI variables are", _has_own_variables(server)),
         ("the state of its TPM is", server.devices.tpm),

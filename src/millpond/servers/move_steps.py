@@ -24,7 +24,7 @@ from millpond.records.records import without_operation
 from millpond.servers import power, steps
 from millpond.servers.leftovers import UNKNOWN, is_one, note, refuse_running_copy
 from millpond.servers.move_plan import find_image, is_alike, require_volume
-from millpond.servers.power import Tell
+from millpond.servers.shutdown import Tell
 from millpond.system import streams
 from millpond.xml.carrying import without_paths
 

@@ -1,11 +1,10 @@
 """Start, stop and reboot a server."""
 
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from millpond.errors import Conflict, GuestStaysOn, Tool, WrongState
+from millpond.errors import Conflict, GuestStaysOn, WrongState
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON
 from millpond.libvirt.restart import restart as restart_guest
@@ -15,16 +14,13 @@ from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
-from millpond.system.waiting import wait_until
+from millpond.servers.shutdown import Tell, shut_down
+from millpond.servers.transition import bring_into_pools, move_disks, try_plan
+from millpond.servers.transition_steps import Transit
 from millpond.xml.domain import DomainXml
 
 LOG = logging.getLogger(__name__)
 
-Tell = Callable[[str], None]
-"""What is waited for, for people."""
-
-_QUIET = 1.0
-"""Seconds that nobody need be told of."""
 REMOVAL, DETACHMENT, NIC_REMOVAL = "disk remove", "disk detach", "nic remove"
 REMOVALS = (REMOVAL, DETACHMENT, NIC_REMOVAL)
 """A server may be stopped in the middle of them: then its guest holds nothing any more."""
@@ -39,6 +35,7 @@ def start(host: Host, server: Server) -> None:
         current = steps.load_idle(host, server)
         steps.check_networks(host, current.networks)
         _refuse_open_ports(host, current)
+        current = bring_into_pools(host, current)
         journal.run(starting(host), current, ServerJournal(host.records), host.watch)
     LOG.info("started server %s", server.name)
 
@@ -73,8 +70,11 @@ def reboot(host: Host, server: Server, *, patience: float, tell: Tell = noop) ->
         current = steps.load_idle(host, server)
         steps.check_networks(host, current.networks)
         steps.refuse_overlays(host, current)
-        verb = rebooting(host, patience=patience, tell=tell)
-        journal.run(verb, current, ServerJournal(host.records), host.watch)
+        if details := try_plan(host, current, starts=True):
+            move_disks(Transit(host=host, details=details, patience=patience, tell=tell), current)
+        else:
+            verb = rebooting(host, patience=patience, tell=tell)
+            journal.run(verb, current, ServerJournal(host.records), host.watch)
     LOG.info("rebooted server %s", server.name)
 
 
@@ -150,34 +150,6 @@ def _define_if_off(host: Host, server: Server) -> Server:
             host.disks.repair(disk)
         return steps.define(host, server)
     return server
-
-
-def shut_down(host: Host, patience: float, tell: Tell, server: Server) -> None:
-    """As stop() does it; one that is off is no error."""
-    state = host.domains.state(server.id)
-    if state not in ON:
-        return
-    if not patience or state == "crashed":
-        host.domains.power_off(server.id)
-        return
-    if state not in ("running", "stopping"):
-        unpaused = f" before '{Tool.SERVER} unpause {server.name}'" if state == "paused" else ""
-        reason = f"it is {state}, and its guest cannot power itself off{unpaused}"
-        raise GuestStaysOn(server.name, reason)
-    host.domains.shutdown(server.id)
-    first = min(_QUIET, patience)
-    if wait_until(lambda: host.domains.state(server.id) not in ON, first):
-        return
-    tell(f"waiting for the guest of {server.name} to power off, {patience:g} s at the most")
-    if not wait_until(lambda: host.domains.state(server.id) not in ON, patience - first):
-        raise GuestStaysOn(server.name, f"its guest has not powered off within {patience:g} s")
-
-
-def start_again(host: Host, ran: bool, server: Server) -> None:
-    """As an undo of shut_down(): one that ``ran`` before."""
-    if ran:
-        steps.power_on(host, server)
-        steps.sync_autostart(host, server)
 
 
 def runs_on(host: Host, server: Server, target: str, disk: Disk) -> bool:

@@ -29,7 +29,9 @@ from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
 from millpond.servers.config_drive import GuestConfiguration, read_drive
-from millpond.servers.power import Tell, runs_on, shut_down, start_again, starts_on
+from millpond.servers.power import runs_on, starts_on
+from millpond.servers.shutdown import Tell, shut_down, start_again
+from millpond.servers.transition import bring_into_pools, refuse_legacy_root
 from millpond.system import streams
 
 LOG = logging.getLogger(__name__)
@@ -66,6 +68,8 @@ def rebuild(
     with host.records.lock(server):
         current = steps.load_idle(host, server)
         check_rebuild(host, current, image)
+        current = bring_into_pools(host, current)
+        refuse_legacy_root(current)
         guest = _read_guest(host, current)
         planned = plan_rebuild(host, current, image, guest)
         for disk in _new(planned):
@@ -93,9 +97,6 @@ def check_rebuild(host: Host, server: Server, image: Image) -> None:
     if server.boot or boot:
         reason = "one of the two has a kernel of its own"
         raise Unsupported(what, reason, "create another server")
-    if root.path:
-        reason = "its disk lies in Nova's legacy layout"
-        raise Unsupported(what, reason, f"'{Tool.SERVER} snapshot' saves it; create another one")
     if image.virtual_size > root.size:
         reason = (
             f"the image needs {format_size(image.virtual_size)}, and its root disk has "

@@ -33,8 +33,11 @@ from millpond.servers import (
 )
 from millpond.servers.evacuate_steps import EVACUATE
 from millpond.servers.live_steps import LIVE_MIGRATE
+from millpond.servers.live_transition import LIVE_TRANSITION
 from millpond.servers.move_recovery import moving
 from millpond.servers.move_steps import MIGRATE
+from millpond.servers.transition import transition_verb
+from millpond.servers.transition_steps import TRANSITION, Transit
 
 LOG = logging.getLogger(__name__)
 
@@ -66,6 +69,8 @@ VERBS: Mapping[str, Callable[[Host, Any], Verb[Server]]] = {
     "snapshot": snapshot.snapshotting,
     MIGRATE: lambda host, details: moving(host, MIGRATE, details),
     LIVE_MIGRATE: lambda host, details: moving(host, LIVE_MIGRATE, details),
+    TRANSITION: lambda host, details: transition_verb(Transit(host=host, details=details)),
+    LIVE_TRANSITION: lambda host, details: transition_verb(Transit(host=host, details=details)),
     EVACUATE: lambda host, details: moving(host, EVACUATE, details),
 }
 """Each takes the details that are read for a verb of its name."""

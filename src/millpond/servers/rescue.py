@@ -24,7 +24,9 @@ from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
 from millpond.servers.create import free_target
-from millpond.servers.power import Tell, runs_on, shut_down, start_again
+from millpond.servers.power import runs_on
+from millpond.servers.shutdown import Tell, shut_down, start_again
+from millpond.servers.transition import bring_into_pools, refuse_legacy_root
 
 LOG = logging.getLogger(__name__)
 
@@ -48,6 +50,8 @@ def rescue(host: Host, server: Server, image: Image, switching: Switching) -> Se
     with host.records.lock(server):
         current = steps.load_idle(host, server)
         check_rescue(host, current, image)
+        current = bring_into_pools(host, current)
+        refuse_legacy_root(current)
         planned = _plan(host, current, image)
         disk = planned.get_disk(RESCUE)
         if host.disks.exists(disk):  # no record names it: it is somebody's
@@ -84,9 +88,6 @@ def check_rescue(host: Host, server: Server, image: Image) -> None:
     if server.boot or boot:
         reason = "one of the two has a kernel of its own"
         raise Unsupported(what, reason, "use an image that boots by itself")
-    if server.get_disk().path:
-        reason = "its disk lies in Nova's legacy layout"
-        raise Unsupported(what, reason, f"'{Tool.SERVER} snapshot' saves it; create another one")
     steps.check_networks(host, server.networks)
     steps.refuse_overlays(host, server)
 

@@ -16,6 +16,7 @@ from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
+from millpond.servers.transition import bring_into_pools
 
 LOG = logging.getLogger(__name__)
 
@@ -39,6 +40,8 @@ def resize(host: Host, server: Server, sizes: Sizes) -> Server:
         if wanted == current:
             return current
         live = check_resize(host, current, sizes)
+        current = bring_into_pools(host, current)
+        wanted = replace(current, flavor=wanted.flavor)
         before = former_sizes(current)
         details = ResizeDetails(
             vcpus=before.vcpus, memory=before.memory, flavor=before.flavor, live=live

@@ -22,6 +22,7 @@ from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
 from millpond.servers.power import runs_on
 from millpond.servers.resize import former_sizes, with_sizes
+from millpond.servers.transition import bring_into_pools
 
 LOG = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ def save(host: Host, server: Server, progress: Progress = noop) -> Server:
         steps.refuse_unsettled(current)
         _refuse_running(host, current, "a resize that can be reverted")
         steps.refuse_overlays(host, current)
+        current = bring_into_pools(host, current)
         root = current.get_disk()
         if root.path:
             reason = "its root disk lies in Nova's legacy layout"

@@ -1,7 +1,6 @@
 """Create several servers alike, some at a time."""
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from millpond.errors import BadOption, MillpondError, NameTaken
@@ -9,6 +8,7 @@ from millpond.model.names import check_name
 from millpond.model.server import Server
 from millpond.records.records import Records
 from millpond.servers.create import ServerRequest
+from millpond.system.threads import each_of
 
 _AT_ONCE = 4
 """libvirt serves five calls per connection at a time."""
@@ -50,10 +50,4 @@ def create_each(
             return NotCreated(name=request.name, error=error)
 
     yield create(requests[0])
-    threads = ThreadPoolExecutor(_AT_ONCE)
-    try:
-        begun = [threads.submit(attempt, each) for each in requests[1:]]
-        for future in begun:
-            yield future.result()
-    finally:
-        threads.shutdown(cancel_futures=True)
+    yield from each_of(requests[1:], attempt, _AT_ONCE, in_order=True)

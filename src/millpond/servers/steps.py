@@ -27,6 +27,7 @@ from millpond.errors import (
     WrongState,
 )
 from millpond.hosts.host import Host
+from millpond.hosts.legacy import refuse_legacy_servers
 from millpond.libvirt.domains import MarkedDomain
 from millpond.libvirt.networks import HostNetwork
 from millpond.model.move import hosts_of
@@ -77,6 +78,7 @@ def refuse_taken_name(host: Host, server: Server) -> None:
 def refuse_foreign_servers(host: Host) -> None:
     """Each domain of ours carries the mark of its state directory (B31): two of them
     would each take the other's volumes for leftovers."""
+    refuse_legacy_servers(host)
     for domain in unrecorded_domains(host):
         if domain.record.owner != host.records.owner:
             raise HostProblem(

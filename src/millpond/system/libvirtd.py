@@ -79,7 +79,6 @@ FREEZE_FLAGS: int = (
     | libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_ATOMIC
     | libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_VALIDATE
 )
-"""For an overlay that we made: nothing that libvirt would have to remember."""
 COMMIT_FLAGS: int = (
     libvirt.VIR_DOMAIN_BLOCK_COMMIT_ACTIVE | libvirt.VIR_DOMAIN_BLOCK_COMMIT_SHALLOW
 )
@@ -88,6 +87,7 @@ MIRROR_FLAGS: int = (
     libvirt.VIR_DOMAIN_BLOCK_COPY_REUSE_EXT | libvirt.VIR_DOMAIN_BLOCK_COPY_TRANSIENT_JOB
 )
 """Into an image that we made; the job need not outlive QEMU, so the domain may stay defined."""
+MIRROR_TOP: int = libvirt.VIR_DOMAIN_BLOCK_COPY_SHALLOW
 PIVOT: int = libvirt.VIR_DOMAIN_BLOCK_JOB_ABORT_PIVOT
 UPLOAD_SPARSE: int = libvirt.VIR_STORAGE_VOL_UPLOAD_SPARSE_STREAM
 DOWNLOAD_SPARSE: int = libvirt.VIR_STORAGE_VOL_DOWNLOAD_SPARSE_STREAM

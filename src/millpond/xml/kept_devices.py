@@ -89,14 +89,15 @@ def put_channels(devices: etree._Element, ours: DomainXml) -> None:
 
 def put_disks(devices: etree._Element, ours: DomainXml, before: DomainXml) -> Lost:
     wanted = {each.target: each for each in ours.disks}
-    known = {each.target for each in before.disks}
-    missing = known & wanted.keys()
+    known = {each.target: each.source for each in before.disks}
+    missing = known.keys() & wanted.keys()
     for node in devices.findall("disk"):
         found = DiskXml.from_node(node)
         missing.discard(found.target)
         disk = wanted.get(found.target)
         if disk and (found.bus, found.device) == (disk.bus, disk.device):
-            yield from _describe_other_source(found, disk, ours.uuid)
+            if not _is_same_place(found.source, known.get(found.target)):
+                yield from _describe_other_source(found, disk, ours.uuid)
             _put_layers(node, wanted.pop(found.target))
         elif not disk and _is_somebody_elses(found, ours.uuid):
             if not _states_its_format(found):

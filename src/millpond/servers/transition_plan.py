@@ -1,0 +1,140 @@
+"""How each disk of a server comes out of Nova's legacy layout into a pool, or back, and what
+speaks against it. Nothing is changed, but that pools are made where they are missing."""
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from millpond.errors import (
+    DiskRefused,
+    NeedsHostFiles,
+    NoSpace,
+    Tool,
+    Unsupported,
+    VolumeExists,
+)
+from millpond.hosts.host import Host
+from millpond.legacy.layout import is_nova_disk
+from millpond.legacy.storage import image_path
+from millpond.model.formats import Backend, DiskFormat
+from millpond.model.names import volume_name
+from millpond.model.server import Disk, Server
+from millpond.model.sizes import format_size
+from millpond.model.transition import TransitionDetails, Way
+from millpond.servers import steps
+from millpond.system import files
+
+
+def has_legacy_disks(server: Server) -> bool:
+    return any(each.path for each in server.disks)
+
+
+def plan_transition(host: Host, server: Server, *, starts: bool = False) -> TransitionDetails:
+    """Into the pools."""
+    here = tuple(each for each in server.disks if each.path)
+    for disk in here:
+        if missing := host.legacy_storage.missing(disk):
+            raise DiskRefused(disk.path, f"{', '.join(map(str, missing))} is missing")
+    there = tuple(_as_volume(host, server, each) for each in here)
+    return _plan(host, server, here, there, starts=starts)
+
+
+def plan_revert(host: Host, server: Server) -> TransitionDetails:
+    """Into the instance directory, where Nova finds them."""
+    what, here = f"giving server {server.name!r} back to Nova", server.disks
+    if legacy := [each.role for each in here if each.path]:
+        reason = f"{', '.join(legacy)} is in its layout already"
+        raise Unsupported(what, reason, f"'{Tool.LEGACY}' shows such disks")
+    if odd := [each.role for each in here if not is_nova_disk(each)]:
+        reason = f"Nova's driver would not find {', '.join(odd)}"
+        raise Unsupported(what, reason, f"'{Tool.SERVER} export' saves it")
+    directory = host.shared.settings.instances_path / server.id
+    there = tuple(
+        replace(each, pool="", volume="", path=str(directory / each.role)) for each in here
+    )
+    return _plan(host, server, here, there, starts=False)
+
+
+def _as_volume(host: Host, server: Server, disk: Disk) -> Disk:
+    """Of a ploop directory, its one image."""
+    backend = Backend.RAW if disk.format is DiskFormat.RAW else disk.backend
+    template = disk.template and replace(disk.template, pool=host.pool_plan.base.name)
+    pool = host.pool_plan.for_disk(backend, disk.role).name
+    volume = volume_name(server.id, disk.role)
+    return replace(disk, backend=backend, pool=pool, volume=volume, path="", template=template)
+
+
+def file_of(host: Host, disk: Disk) -> Path:
+    """What QEMU opens, wherever it lies."""
+    if disk.path:
+        return image_path(disk)
+    return Path(host.pools.ensure(disk.pool).path) / disk.volume
+
+
+def _plan(
+    host: Host, server: Server, here: Sequence[Disk], there: Sequence[Disk], *, starts: bool
+) -> TransitionDetails:
+    if not host.probe_local_files():
+        what, reason = f"moving the disks of server {server.name!r}", "its files are to be moved"
+        raise NeedsHostFiles(what, reason, str(host.shared.settings.instances_path))
+    steps.refuse_unsettled(server)
+    steps.refuse_overlays(host, server)
+    ways = {}
+    for before, after in zip(here, there, strict=True):
+        source, target = file_of(host, before), file_of(host, after)
+        if not is_same(source, target):
+            _refuse_odd(source)
+            _refuse_taken(source, target, after)
+        ways[before.role] = Way.RENAME if _is_one_file_system(source, target) else Way.COPY
+    details = TransitionDetails(here=tuple(here), there=tuple(there), ways=ways, starts=starts)
+    check_space(host, details)
+    return details
+
+
+def is_same(one: Path, other: Path) -> bool:
+    """One file under two names: somebody has begun to move it."""
+    return os.path.lexists(one) and os.path.lexists(other) and os.path.samefile(one, other)
+
+
+def _refuse_odd(source: Path) -> None:
+    """A link, which somebody made, or a file that has another name besides: whoever has that could
+    still write to the disk."""
+    try:
+        found = source.lstat()
+    except FileNotFoundError as error:
+        raise DiskRefused(str(source), "it is missing") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise DiskRefused(str(source), "it is no plain file")
+    if found.st_nlink > 1:
+        raise DiskRefused(str(source), f"it has {found.st_nlink} names (hard links)")
+
+
+def _refuse_taken(source: Path, target: Path, after: Disk) -> None:
+    if not os.path.lexists(target):
+        return
+    if after.path:
+        raise DiskRefused(str(target), f"it is there already, and not {source}")
+    raise VolumeExists(after.pool, after.volume)
+
+
+def _is_one_file_system(source: Path, target: Path) -> bool:
+    return source.stat().st_dev == files.nearest_existing(target.parent).stat().st_dev
+
+
+def bytes_to_copy(host: Host, details: TransitionDetails) -> int:
+    copied = (here for here, _, way in details.moves() if way is not Way.RENAME)
+    return sum(files.taken_space(file_of(host, each)) for each in copied)
+
+
+def check_space(host: Host, details: TransitionDetails) -> None:
+    needed: Counter[Path] = Counter()
+    for here, there, way in details.moves():
+        if way is not Way.RENAME:
+            place = files.nearest_existing(file_of(host, there).parent)
+            needed[place] += files.taken_space(file_of(host, here))
+    for place, size in needed.items():
+        if size > (free := files.free_space(place)):
+            raise NoSpace(str(place), format_size(size), format_size(free))
