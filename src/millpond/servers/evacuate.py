@@ -264,7 +264,7 @@ def _require_base(destination: Host, server: Server, disk: Disk, name: str) -> N
     image = server.image_of(disk)
     if image is None:
         reason = f"{disk.role} is backed by a template that host {server.host!r} has formatted"
-        raise UnfitHost(reason)
+        raise UnfitHost(reason, f"it comes back with host {server.host!r}")
     store = destination.find_template_store()
     template = store.find(name) if store else None
     has = template.image == image.id if template else find_image(destination, server, disk)
