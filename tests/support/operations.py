@@ -268,17 +268,20 @@ def walk_move(
     die: Callable[[], None] | None = None,
 ) -> None:
     """From alder to birch. A guest that moves live writes all the time and loses nothing: the logs
-    of these hosts have what it printed. ``keep`` its pause."""
+    of these hosts have what it printed, if it boots by their firmware. ``keep`` its pause."""
     operation = OPERATIONS[name]
     create(hosts, column, operation, "--host", "alder", *options, image=image)
     if name != LIVE or operation.cell(column) != PASSES:
         walk(hosts, column, operation, die or hosts.hosts["alder"].lose_power)
         return
     guest = MovingGuest(hosts, ServerId(hosts.deployment().server(NAME).id))
-    guest.wait_for_ticks("alder")
+    boots = column is not Column.UEFI  # test_uefi.py has a guest that does, and counts
+    if boots:
+        guest.wait_for_ticks("alder")
 
     def look(printed: str) -> None:
-        guest.check_gapless(*logs)
+        if boots:
+            guest.check_gapless(*logs)
         if keep:
             keep_pause(column, json.loads(printed)["pause"])
 
