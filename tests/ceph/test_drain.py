@@ -9,7 +9,7 @@ import pytest
 from millpond.errors import NoConsole
 from millpond.model.sizes import MiB
 from tests.ceph.conftest import shared_pool
-from tests.real.test_live_migrate import LONGEST_PAUSE, busy_guest  # noqa: F401
+from tests.real.test_live_migrate import LONGEST_PAUSE
 from tests.support.millpond import converted
 from tests.support.waiting import wait_for
 
@@ -33,7 +33,7 @@ PATIENCE = 400
 
 
 @pytest.fixture
-def hosts(multi_host, ceph, busy_guest, workdir):  # noqa: F811
+def hosts(multi_host, ceph, busy_guest, workdir):
     """They share a cluster, and nothing else; their files are local, which ploop needs."""
     with shared_pool(multi_host, ceph) as options:
         own = {}

@@ -9,7 +9,8 @@ from millpond.model.sizes import MiB
 from millpond.records.journal import StepMoment
 from tests.ceph.conftest import POOL
 from tests.ceph.test_hosts import in_ceph  # noqa: F401
-from tests.real.test_live_migrate import LONGEST_PAUSE, TICK, Guest, busy_guest  # noqa: F401
+from tests.real.test_live_migrate import LONGEST_PAUSE, TICK
+from tests.support.guest_ticks import MovingGuest
 from tests.support.killer import kill_at
 from tests.support.waiting import wait_for
 
@@ -25,7 +26,7 @@ KILLS = [
 ]
 
 
-class RbdGuest(Guest):
+class RbdGuest(MovingGuest):
     @property
     def image(self):
         return f"{POOL}/{self.hosts.deployment().server('web').get_disk().volume}"

@@ -8,8 +8,9 @@ from millpond.model.sizes import MiB
 from millpond.records.journal import StepMoment
 from millpond.servers.migrate import MigrateRequest, migrate
 from tests.lvm.volume_group import SOIL
-from tests.real.test_live_migrate import Guest, busy_guest, tick_on_disk  # noqa: F401
+from tests.real.test_live_migrate import tick_on_disk
 from tests.real.test_migrate_daemons import wait_until_booted
+from tests.support.guest_ticks import MovingGuest
 from tests.support.killer import kill_at
 
 pytestmark = pytest.mark.timeout(1200)
@@ -100,11 +101,11 @@ def test_killed_after_its_switch_its_old_volumes_are_removed(lvm_hosts, micro_gu
 
 
 @pytest.mark.full
-def test_a_guest_that_writes_all_the_time_notices_nothing(lvm_hosts, busy_guest):  # noqa: F811
+def test_a_guest_that_writes_all_the_time_notices_nothing(lvm_hosts, busy_guest):
     """Both hosts have one log of its console."""
     id = create(lvm_hosts, busy_guest, "--disk", "8M")
     lvm_hosts.ok("server", "start", "web")
-    guest = Guest(lvm_hosts, id)
+    guest = MovingGuest(lvm_hosts, id)
     guest.wait_for_ticks("alder", more=1)
     told = lvm_hosts.json("server", "migrate", "web", "--host", "birch", "--live")
     print(f"the longest pause: {told['pause']} s")
@@ -119,10 +120,10 @@ def test_a_guest_that_writes_all_the_time_notices_nothing(lvm_hosts, busy_guest)
 
 
 @pytest.mark.full
-def test_qemu_would_not_mirror_into_larger_extents(lvm_hosts, busy_guest):  # noqa: F811
+def test_qemu_would_not_mirror_into_larger_extents(lvm_hosts, busy_guest):
     id = create(lvm_hosts, busy_guest)
     lvm_hosts.ok("server", "start", "web")
-    guest = Guest(lvm_hosts, id)
+    guest = MovingGuest(lvm_hosts, id)
     guest.wait_for_ticks("alder", more=1)
     status, message = lvm_hosts.fails("server", "migrate", "web", "--host", "birch", "--live")
     assert (status, "disk would have 8 MiB, and has 4 MiB" in message) == (2, True), message
