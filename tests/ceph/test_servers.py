@@ -74,16 +74,6 @@ def test_a_template_in_the_cluster_goes_with_the_one_on_the_host(mapped, ceph, r
     assert images(ceph, rbd_pool) == set()
 
 
-def test_a_resize_that_can_be_reverted_is_refused_before_anything_changes(mapped, ceph, rbd_pool):
-    create(mapped, "a", "qcow2", "--no-start")
-    before = mapped.server("a"), images(ceph, rbd_pool)
-    words = ("resize", "a", "--vcpus", "2", "--disk", "8M", "--revertable")
-    code, message = mapped.fails("server", *words)
-    assert (code, "its root disk lies in Ceph" in message) == (5, True), message
-    assert "hint: take a snapshot instead" in message
-    assert (mapped.server("a"), images(ceph, rbd_pool)) == before
-
-
 def test_only_the_first_server_brings_the_image_into_the_cluster(mapped, ceph, micro_guest):
     """B19: every later one writes no image data."""
     create(mapped, "first", "qcow2", "--no-start")
