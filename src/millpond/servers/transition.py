@@ -114,7 +114,13 @@ def bring_into_pools(host: Host, server: Server) -> Server:
     details = None if host.domains.state(server.id) in ON else try_plan(host, server)
     if details is None:
         return server
-    moved = move_disks(Transit(host=host, details=details), server)
+    try:
+        moved = move_disks(Transit(host=host, details=details), server)
+    except MillpondError as error:
+        left = host.records.find(server.id)
+        if left is None or left.operation:  # it could not be undone either
+            raise
+        return _stay(left, error)
     refresh_pools(host, [moved])
     return moved
 
@@ -143,8 +149,13 @@ def try_plan(host: Host, server: Server, *, starts: bool = False) -> TransitionD
     try:
         return plan_transition(host, server, starts=starts)
     except MillpondError as error:
-        LOG.warning("server %s stays in Nova's legacy layout: %s", server.name, error)
+        _stay(server, error)
         return None
+
+
+def _stay(server: Server, error: MillpondError) -> Server:
+    LOG.warning("server %s stays in Nova's legacy layout: %s", server.name, error)
+    return server
 
 
 def move_disks(transit: Transit, server: Server) -> Server:

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from millpond.errors import Conflict, DiskRefused, VolumeNotFound, WrongState
+from millpond.errors import Conflict, DiskRefused, ServiceProblem, VolumeNotFound, WrongState
 from millpond.hosts.host import Host
 from millpond.legacy.storage import note_format
 from millpond.libvirt.domains import ON
 from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import DiskFormat
+from millpond.model.image import Image
 from millpond.model.server import Disk, Server
 from millpond.model.transition import TransitionDetails, Way
 from millpond.model.volume import VolumeSpec
@@ -79,7 +80,15 @@ def prepare(transit: Transit, server: Server) -> None:
     steps.claim(host, transit.details.after(server))
     for disk in transit.details.there:
         if disk.template and not disk.path and host.nova_bases:
-            host.nova_bases.adopt_base(disk.template, find_image(host, server, disk))
+            host.nova_bases.adopt_base(disk.template, _find_image(host, server, disk))
+
+
+def _find_image(host: Host, server: Server, disk: Disk) -> Image | None:
+    """Without Glance, too: what the base was made from is good to know, and no more."""
+    try:
+        return find_image(host, server, disk)
+    except ServiceProblem:
+        return None
 
 
 def unclaim(transit: Transit, server: Server) -> None:
