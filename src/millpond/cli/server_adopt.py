@@ -38,7 +38,7 @@ def adopt(
     host: HostName = "",
     json: Json = False,
 ) -> None:
-    """Take over servers of Nova's. Their disks stay where they are, and they run on."""
+    """Adopt Nova instances. They run on; their disks stay until they are next started."""
     if bool(servers) == all_:
         said = "--all needs no ids" if servers else "no server is named"
         raise BadInput(said, "name servers by their ids in Nova, or say --all")

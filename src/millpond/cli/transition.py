@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from millpond.cli.hosts import HostNames
-from millpond.cli.output import as_json, complain, details
+from millpond.cli.output import as_json, complain, details, transfer
 from millpond.cli.server import PATIENCE, Json, Name, Names, Timeout, Yes, chosen, label, tell
 from millpond.errors import BadInput, MillpondError, NeedsHostFiles
 from millpond.hosts.deployment import Deployment
@@ -96,7 +96,7 @@ def run(
         host = deployment.host_of(server)
         try:
             if not dry_run:
-                return transit(host, server, request, tell)
+                return transit(host, server, request, tell, progress)
             planned = plan_for(host, server, request)
             return Moved(
                 server=server, disks=len(planned.here), copied=bytes_to_copy(host, planned)
@@ -105,7 +105,8 @@ def run(
             return NotMoved(server=server, error=error)
 
     verb = "would move" if dry_run else "moved"
-    done = [_tell(each, verb, json) for each in each_of(todo, attempt, parallel)]
+    with transfer("copying disks", lambda: None) as progress:
+        done = [_tell(each, verb, json) for each in each_of(todo, attempt, parallel)]
     for host in deployment.select(None) if not dry_run else ():
         moved = [each.server for each in done if isinstance(each, Moved)]
         refresh_pools(host, [each for each in moved if each.host == host.name])

@@ -125,8 +125,12 @@ def _mirror(transit: Transit, server: Server) -> None:
     for _, there in _mirrored(transit):
         jobs.mirror(server.id, there.target, _chain(transit.host, there))
     for _, there in _mirrored(transit):
+        left = jobs.remaining(server.id, there.target)
         while not jobs.is_mirrored(server.id, there.target):
             time.sleep(POLL)
+            before, left = left, jobs.remaining(server.id, there.target)
+            transit.progress(max(before - left, 0))
+        transit.progress(left)
 
 
 def _chain(host: Host, disk: Disk) -> Chain:
