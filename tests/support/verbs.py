@@ -55,7 +55,11 @@ DETAILS: dict[str, Details] = {
     "resize": ResizeDetails(vcpus=1, memory=MiB),
     "snapshot": NativeSnapshotDetails(),
     "transition": TransitionDetails(
-        here=(_LEGACY,), there=(_VOLUME,), ways={"disk": Way.COPY}, starts=True
+        here=(_LEGACY,),
+        there=(_VOLUME,),
+        ways={"disk": Way.COPY},
+        starts=True,
+        prepares=True,
     ),
     "live transition": TransitionDetails(
         here=(_LEGACY,), there=(_VOLUME,), ways={"disk": Way.MIRROR}

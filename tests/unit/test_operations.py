@@ -328,7 +328,8 @@ WRITTEN = {
   "step": "move",
   "started": "2026-11-18T03:25:06+00:00",
   "details": {
-   "move": "{\\"here\\":[],\\"there\\":[],\\"ways\\":{\\"disk\\":\\"rename\\"},\\"starts\\":true}"
+   "move": "{\\"here\\":[],\\"there\\":[],\\"ways\\":{\\"disk\\":\\"rename\\"},\\"starts\\":true,\
+\\"prepares\\":false}"
   }
  }""",
         TransitionDetails(here=(), there=(), ways={"disk": transition.Way.RENAME}, starts=True),
@@ -339,7 +340,8 @@ WRITTEN = {
   "step": "move",
   "started": "2026-11-18T03:25:06+00:00",
   "details": {
-   "move": "{\\"here\\":[],\\"there\\":[],\\"ways\\":{\\"disk\\":\\"mirror\\"},\\"starts\\":true}"
+   "move": "{\\"here\\":[],\\"there\\":[],\\"ways\\":{\\"disk\\":\\"mirror\\"},\\"starts\\":true,\
+\\"prepares\\":false}"
   }
  }""",
         TransitionDetails(here=(), there=(), ways={"disk": transition.Way.MIRROR}, starts=True),

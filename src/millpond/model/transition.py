@@ -29,6 +29,8 @@ class TransitionDetails(Details):
     """By their roles."""
     starts: bool = False
     """It ran, is stopped, and is started again."""
+    prepares: bool = False
+    """Placement counts its disks, or they are backed by bases of Nova's."""
 
     @property
     def is_live(self) -> bool:

@@ -89,7 +89,13 @@ def _plan(
             _refuse_odd(source)
             _refuse_taken(source, target, after)
         ways[before.role] = Way.RENAME if _is_one_file_system(source, target) else Way.COPY
-    details = TransitionDetails(here=tuple(here), there=tuple(there), ways=ways, starts=starts)
+    details = TransitionDetails(
+        here=tuple(here),
+        there=tuple(there),
+        ways=ways,
+        starts=starts,
+        prepares=bool(host.claims) or any(each.template for each in there),
+    )
     check_space(host, details)
     return details
 

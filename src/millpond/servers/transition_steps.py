@@ -52,12 +52,13 @@ def transiting(transit: Transit) -> Verb[Server]:
     def step(name: str, act: Callable[[Transit, Server], object]) -> Step[Server]:
         return Step(name, as_step(partial(act, transit)))
 
+    first = step("prepare", prepare)
     stop, start = step("stop", _stop), Step("start", partial(steps.power_on, host))
     copy, copies = step("copy", _copy), Way.COPY in details.ways.values()
     return Verb(
         TRANSITION,
         (
-            replace(step("prepare", prepare), undo=partial(unclaim, transit)),
+            *((replace(first, undo=partial(unclaim, transit)),) if details.prepares else ()),
             *((replace(stop, undo=partial(start_again, host, True)),) if details.starts else ()),
             *((replace(copy, undo=partial(_delete_copies, transit)),) if copies else ()),
             *((step("verify", _verify),) if copies else ()),
