@@ -475,3 +475,66 @@ def test_it_moves_before_it_is_migrated(multi_host, micro_guest, layout):
     assert (multi_host.directory / "birch/disks" / f"{nova.id}_disk").is_file()
     multi_host.ok("server", "start", "web")
     wait_for(lambda: boots(nova.console())[-1:] == [1], SECONDS)
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["linked", "mirrored"])
+@pytest.mark.parametrize("layout", [flat, qcow2], ids=lambda each: each.__name__)
+def test_it_moves_as_it_is_migrated_while_it_runs(multi_host, busy_guest, layout, shared):
+    """In a pool that both hosts share it gets another name, else QEMU copies it there."""
+    nova, hosts = _between_hosts(multi_host, busy_guest, layout, shared=shared)
+    multi_host.ok("image", "add", busy_guest.path, "--name", "busy")
+    inode = (nova.directory / "disk").stat().st_ino
+    wait_for(lambda: "TICK" in nova.console(), SECONDS)
+    tick = last_tick(nova)
+    told = multi_host.json("server", "migrate", "web", "--live", "--host", "birch")
+    assert (told["host"], multi_host.where("web")) == ("birch", "birch")
+    wait_for_ticks(nova)
+    assert last_tick(nova) > tick
+    assert hosts["alder"].listAllDomains() == []
+    assert not (nova.directory / "disk").exists()
+    place = "shared" if shared else "birch/disks"
+    volume = multi_host.directory / place / f"{nova.id}_disk"
+    assert (volume.stat().st_ino == inode) == shared
+    disk = multi_host.deployment().server("web").get_disk()
+    assert (volume.stat().st_nlink, disk.path, disk.volume) == (1, "", volume.name)
+    found = sources(hosts["birch"], nova, defined=True)["vda"]
+    assert found["volume"] == f"{nova.id}_disk"
+    tick = last_tick(nova)
+    multi_host.ok("server", "reboot", "web", "--hard")
+    wait_for(lambda: boots(nova.console())[-1:] == [2], SECONDS)
+    wait_for(lambda: last_tick(nova) > tick, SECONDS)
+    assert "no problem" in (said := multi_host.run("doctor").stdout), said
+
+
+@pytest.mark.parametrize(
+    "step",
+    ["copy", *(pytest.param(each, marks=pytest.mark.full) for each in ("migrate", "remove"))],
+)
+def test_killed_as_it_is_migrated_one_whole_disk_is_there(multi_host, busy_guest, step):
+    nova, _ = _between_hosts(multi_host, busy_guest, flat, shared=True)
+    wait_for(lambda: "TICK" in nova.console(), SECONDS)
+    inode = (nova.directory / "disk").stat().st_ino
+    kill_at(multi_host, "live migrate", step, StepMoment.END, "live", "web", "birch")
+    multi_host.ok("doctor", "--repair")
+    stays = step == "copy"
+    link = multi_host.directory / "shared" / f"{nova.id}_disk"
+    assert (multi_host.where("web"), link.exists()) == (("alder", "birch")[not stays], not stays)
+    whole = nova.directory / "disk" if stays else link
+    assert (whole.stat().st_ino, whole.stat().st_nlink) == (inode, 1)
+    wait_for_ticks(nova)
+
+
+def _between_hosts(multi_host, guest, layout, *, shared):
+    """A server of Nova's that runs on alder, adopted; and connections to both hosts."""
+    instances = multi_host.directory / "instances"  # noqa: F811
+    own = multi_host.place_locally(shared=shared)
+    bases = f"base_images_pool_path = {instances}/_base"
+    for each in ("alder", "birch") if shared else ("alder",):
+        own[each] = re.sub("base_images_pool_path = .*", bases, own[each])
+    multi_host.configure(own, default=f"instances_path = {instances}")
+    nova = NovaServer(instances=instances)
+    hosts = {each: libvirt.open(multi_host.hosts[each].uri) for each in ("alder", "birch")}
+    multi_host.ok("host", "list", "--refresh")
+    hosts["alder"].defineXML(nova.domain(layout(nova, guest))).create()
+    multi_host.ok("server", "adopt", nova.id, "--yes", "--host", "alder")
+    return nova, hosts

@@ -101,7 +101,7 @@ def is_one(own: Host, disk: Disk | None, other: Host, copy: Disk) -> bool:
     proven that the hosts share the pool, and they do, or have come to. A file shows it by its time
     of change, unless a guest writes to it; the pools do by what is made in them. Raises what
     cannot be known, and VolumeNotFound where the copy may be all that there is."""
-    if disk is None:
+    if disk is None or disk.path or copy.path:  # a file in Nova's layout is no volume
         return False
     pool, others = own.pools.ensure(disk.pool), other.pools.ensure(copy.pool)
     others.refresh()

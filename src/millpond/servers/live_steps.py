@@ -1,11 +1,13 @@
 """Move a server to another host while it runs: its steps (docs/decisions/0030)."""
 
 import logging
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 from millpond.disks.backend import ImageFile
 from millpond.errors import (
@@ -18,6 +20,7 @@ from millpond.errors import (
     UnfitHost,
 )
 from millpond.hosts.host import Host
+from millpond.legacy.storage import image_path
 from millpond.libvirt import migration
 from millpond.libvirt.migration import Job, LiveOptions, Passage, Place, Route
 from millpond.libvirt.pool import download
@@ -43,6 +46,8 @@ from millpond.servers.move_steps import (
     shares_disk,
     verify_copies,
 )
+from millpond.servers.transition_plan import is_same
+from millpond.system import files
 from millpond.system.libvirt_migration import ABORTED
 from millpond.xml.domain import DiskXml, DomainXml, SourceXml
 from millpond.xml.keeping import keep
@@ -76,7 +81,7 @@ def live_migrating(move: LiveMove) -> Verb[Server]:
         (
             replace(step("claim", claim), undo=partial(revert_claim, move)),
             step("template", fetch_templates),
-            replace(step("copy", _prepare_disks), undo=partial(delete_copies, move)),
+            replace(step("copy", _prepare_disks), undo=partial(_clear_disks, move)),
             step("verify", verify_copies),
             replace(step("migrate", _migrate), undo=partial(_stay, move)),
             Step("switch", lambda server: move.details.at_destination(server)),
@@ -100,11 +105,34 @@ def is_mirrored(details: MigrateDetails, disk: Disk) -> bool:
 def _prepare_disks(move: LiveMove, _server: Server) -> None:
     for here, there in zip(move.details.here, move.details.there, strict=True):
         if not move.details.travels(here):
+            if here.path:
+                _link(move, here, there)
             require_volume(move.destination, there)
         elif is_mirrored(move.details, here):
             _make_target(move, here, there)
         elif move.details.is_sent(here):
             move.sent[here.role] = send_disk(move, here, there)
+
+
+def _link(move: LiveMove, here: Disk, there: Disk) -> None:
+    """A file in Nova's layout gets another name, in the pool that both hosts share (B24)."""
+    link = _link_of(move, there)
+    if not is_same(image_path(here), link):
+        os.link(image_path(here), link)
+        files.sync_directory(link.parent)
+
+
+def _link_of(move: LiveMove, there: Disk) -> Path:
+    return Path(move.source.pools.ensure(there.pool).path) / there.volume
+
+
+def _clear_disks(move: LiveMove, server: Server) -> None:
+    """Of a link nothing but that goes."""
+    delete_copies(move, server)
+    for here, there in zip(move.details.here, move.details.there, strict=True):
+        linked = here.path and not move.details.travels(here)
+        if linked and is_same(image_path(here), _link_of(move, there)):
+            files.remove(_link_of(move, there))
 
 
 def _make_target(move: LiveMove, here: Disk, there: Disk) -> None:
@@ -117,14 +145,15 @@ def _make_target(move: LiveMove, here: Disk, there: Disk) -> None:
         disks.create(there, move.destination.template_store.find(there.template.volume))
     else:
         made = disks.create(replace(there, template=None), None)
-        _refuse_other_size(move, here, made)
+        if made.backend is Backend.LVM:
+            _refuse_other_size(move, here, made)
 
 
 def _refuse_other_size(move: LiveMove, here: Disk, made: Disk) -> None:
     """A volume group rounds sizes up to its own extents, and QEMU mirrors a disk only into one
     that is as large."""
     volume = move.source.pools.ensure(here.pool).get(here.volume)
-    if made.backend is Backend.LVM and made.size != volume.capacity:
+    if made.size != volume.capacity:
         sizes = f"{format_size(made.size)}, and has {format_size(volume.capacity)}"
         reason = f"{here.role} would have {sizes}: the volume groups have different extents"
         raise UnfitHost(reason, "stop the server: then it can move")
@@ -317,6 +346,8 @@ def _remove(move: LiveMove, server: Server) -> Server:
         for disk in copied:
             if not shares_disk(move, disk.role):
                 move.source.disks.delete(disk)
+        for disk in (each for each in move.details.here if each.path and each not in copied):
+            move.source.legacy_storage.delete(disk)  # its other name stays
     return note(server, move.details.source, copied) if move.silent else server
 
 

@@ -27,6 +27,7 @@ from millpond.servers.move_recovery import settle
 from millpond.servers.move_steps import MIGRATE, migrating, refuse_running
 from millpond.servers.shutdown import Tell
 from millpond.servers.transition import bring_into_pools
+from millpond.servers.transition_steps import adopt_bases
 
 LOG = logging.getLogger(__name__)
 
@@ -83,6 +84,7 @@ def migrate(deployment: Deployment, server: Server, request: MigrateRequest) -> 
         current = steps.load_idle(source, current)
         _check_choice(deployment, source, current, request)
         current = bring_into_pools(source, current)
+        adopt_bases(source, current)
         starts = _check(deployment, source, current, request)
         current = leftovers.sweep(source, current)
         return _migrate(deployment, source, current, request, starts=starts)
@@ -137,7 +139,7 @@ def _check(deployment: Deployment, source: Host, server: Server, request: Migrat
     _check_choice(deployment, source, server, request)
     if request.live:
         refuse_stopped(source, server)
-        refuse_unmovable(source, server)
+        refuse_unmovable(source, server, live=True)
         return False
     if not request.stop:
         refuse_running(source, server)

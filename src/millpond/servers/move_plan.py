@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from millpond.errors import BadOption, ImageNotFound, ImageRefused, Tool, UnfitHost, Unsupported
 from millpond.hosts.host import Host
+from millpond.legacy.storage import image_path
 from millpond.libvirt.domains import read_definition
 from millpond.libvirt.migration import Route
 from millpond.model.devices import Devices
@@ -21,6 +22,8 @@ from millpond.model.sizes import format_size
 from millpond.model.template import Template
 from millpond.servers import steps
 from millpond.servers.devices import check_devices
+from millpond.servers.transition_plan import as_volume, can_link
+from millpond.system import files
 from millpond.xml.carrying import find_fixed_devices
 
 
@@ -57,9 +60,10 @@ class MovePlan:
         return not any(each.template for each in self.travels)
 
 
-def refuse_unmovable(host: Host, server: Server) -> None:
+def refuse_unmovable(host: Host, server: Server, *, live: bool = False) -> None:
     """What no destination can help."""
-    if legacy := [each.role for each in server.disks if each.path]:
+    legacy = [each.role for each in server.disks if each.path]
+    if legacy and not (live and host.probe_local_files()):
         reason = f"{', '.join(legacy)} lies in Nova's legacy layout, and in no pool"
         advised = f"'{Tool.TRANSITION} {server.name}' moves them there; add --live if it runs"
         raise _refusal(server, reason, advised)
@@ -168,13 +172,16 @@ def _plan_disk(
     source: Host, destination: Host, server: Server, disk: Disk, shared: Collection[str]
 ) -> tuple[Disk, Travel]:
     require_local_files((source, destination), disk)
-    there = place(destination, disk)
-    is_shared = disk.pool == there.pool and disk.pool in shared
+    here = as_volume(source, server, disk) if disk.path else disk
+    there = place(destination, here)
+    is_shared = here.pool == there.pool and here.pool in shared
+    if disk.path:  # by another name of the same file
+        is_shared = is_shared and can_link(source, server, disk)
     if disk.backend is Backend.RBD and not is_shared:
         reason = f"host {destination.name!r} does not share pool {disk.pool}, of {disk.role}"
         raise UnfitHost(reason)
     is_new = disk.content is Content.NVRAM and not source.disks.exists(disk)  # never started
-    if is_shared and not is_new:
+    if is_shared and not is_new and not disk.path:
         require_volume(destination, there)
     else:
         refuse_volume(destination, there)
@@ -238,7 +245,10 @@ def require_volume(host: Host, disk: Disk) -> None:
 def _size(source: Host, disk: Disk, way: Way) -> int:
     if way in (Way.SHARED, Way.NEW):
         return 0
-    taken = source.pools.ensure(disk.pool).get(disk.volume).allocation
+    if disk.path:
+        taken = files.taken_space(image_path(disk))
+    else:
+        taken = source.pools.ensure(disk.pool).get(disk.volume).allocation
     if way is Way.WHOLE and disk.template:
         taken += source.pools.base.get(disk.template.volume).allocation
     return taken

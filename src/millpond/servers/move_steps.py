@@ -14,6 +14,7 @@ from millpond.disks.transfer import Sent
 from millpond.errors import Conflict, NoSuchHost, Tool, Unsupported, WrongState
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
+from millpond.legacy.storage import image_path
 from millpond.libvirt.domains import ON, read_definition, write_definition
 from millpond.libvirt.migration import Job
 from millpond.model.callbacks import Progress, noop
@@ -174,6 +175,8 @@ def send_disk(move: Move, here: Disk, there: Disk) -> Sent:
 
 def _time_of_change(move: Move, here: Disk) -> str | None:
     """Of a file; a device has none that follows its content."""
+    if here.path:
+        return None
     pool = move.source.pools.ensure(here.pool)
     return pool.get(here.volume).changed if pool.capabilities.sparse else None
 
@@ -186,6 +189,10 @@ def _send(move: Move, here: Disk, there: Disk) -> Sent:
             move.source.disks.extract(here, ImageFile(path=part, format=here.format))
             length = part.stat().st_size
             return transfer.send(streams.read(part), length, pool, there.volume, move.progress)
+    if here.path:
+        file = image_path(here)
+        length = file.stat().st_size
+        return transfer.send(streams.read(file), length, pool, there.volume, move.progress)
     origin = move.source.pools.ensure(here.pool)
     pieces, length = transfer.read(origin, here), origin.get(here.volume).length
     if there.overlay:

@@ -38,7 +38,7 @@ def plan_transition(host: Host, server: Server, *, starts: bool = False) -> Tran
     for disk in here:
         if missing := host.legacy_storage.missing(disk):
             raise DiskRefused(disk.path, f"{', '.join(map(str, missing))} is missing")
-    there = tuple(_as_volume(host, server, each) for each in here)
+    there = tuple(as_volume(host, server, each) for each in here)
     return _plan(host, server, here, there, starts=starts)
 
 
@@ -58,7 +58,7 @@ def plan_revert(host: Host, server: Server) -> TransitionDetails:
     return _plan(host, server, here, there, starts=False)
 
 
-def _as_volume(host: Host, server: Server, disk: Disk) -> Disk:
+def as_volume(host: Host, server: Server, disk: Disk) -> Disk:
     """Of a ploop directory, its one image."""
     backend = Backend.RAW if disk.format is DiskFormat.RAW else disk.backend
     template = disk.template and replace(disk.template, pool=host.pool_plan.base.name)
@@ -124,6 +124,12 @@ def _refuse_taken(source: Path, target: Path, after: Disk) -> None:
     if after.path:
         raise DiskRefused(str(target), f"it is there already, and not {source}")
     raise VolumeExists(after.pool, after.volume)
+
+
+def can_link(host: Host, server: Server, disk: Disk) -> bool:
+    """Whether a file of Nova's layout can have another name in the pool that it would be in."""
+    target = file_of(host, as_volume(host, server, disk))
+    return host.probe_local_files() and _is_one_file_system(file_of(host, disk), target)
 
 
 def _is_one_file_system(source: Path, target: Path) -> bool:

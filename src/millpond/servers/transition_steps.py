@@ -79,8 +79,14 @@ def prepare(transit: Transit, server: Server) -> None:
     """Placement counts them where they will be, and their bases are templates, as they are."""
     host = transit.host
     steps.claim(host, transit.details.after(server))
-    for disk in transit.details.there:
-        if disk.template and not disk.path and host.nova_bases:
+    if not transit.details.is_back:
+        adopt_bases(host, transit.details.before(server))
+
+
+def adopt_bases(host: Host, server: Server) -> None:
+    """What disks in Nova's layout are backed by are templates, as they are."""
+    for disk in server.disks:
+        if disk.path and disk.template and host.nova_bases:
             host.nova_bases.adopt_base(disk.template, _find_image(host, server, disk))
 
 
