@@ -13,6 +13,7 @@ import stat
 import struct
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tests.support.processes import end_processes
@@ -36,8 +37,10 @@ _TTY_GROUP = 5
 _BOOT_TIME = 2  # of utmp.h
 
 
+@cache
 def _booted() -> bytes:
-    """When the machine was booted, for utmp. Without it libvirt subtracts /proc/uptime from the
+    """When the machine was booted, for utmp; once for all, because the kernel's answer follows its
+    clock, which may be adjusted. Without it libvirt subtracts /proc/uptime from the
     clock and rounds, and two daemons that differ by a second take each other's marks on the files
     of guests for those of another boot. Two machines always differ: there libvirt leaves the files
     of a guest that moves alone where it knows the file system to be shared, as it does not know
