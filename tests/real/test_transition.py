@@ -24,6 +24,7 @@ from tests.real.test_legacy import (
     qcow2,
 )
 from tests.support.killer import kill_at
+from tests.support.millpond import Millpond
 from tests.support.nova_tree import BASE, NovaServer, disk_xml
 from tests.support.waiting import wait_for
 
@@ -421,6 +422,39 @@ def test_killed_anywhere_the_same_command_again_completes_it(
     wait_for(lambda: boots(nova.console())[-1:] > before[-1:], SECONDS)
     assert boots(nova.console()) == sorted(set(boots(nova.console())))
     assert "no problem" in (told := millpond.run("doctor").stdout), told
+
+
+@pytest.mark.parametrize(
+    ("step", "moment"), moments(each for each in OFF if each not in ("stop", "start"))
+)
+@pytest.mark.parametrize("place", ["one file system", "another"])
+def test_what_was_not_synced_when_the_power_went_is_not_missed(
+    millpond, connection, micro_guest, make_filesystem, step, moment, place
+):
+    if place == "one file system" and step in ("copy", "verify"):
+        pytest.skip("nothing is copied")
+    filesystems = [make_filesystem("ext4"), make_filesystem("ext4")]
+    state, pools = (each.path for each in filesystems)
+    pond = Millpond(directory=state / "work", uri=millpond.uri)
+    pond.directory.mkdir(mode=0o755)
+    pond.configure(f"disks_pool_path = {pools}/disks" if place == "another" else "")
+    nova = NovaServer(instances=pond.state / "instances")
+    adopted(pond, connection, nova, micro_guest, qcow2)
+    before = content(nova.directory / "disk", "qcow2")
+    for each in filesystems:
+        subprocess.run(["sync", "--file-system", each.path], check=True)
+    kill_at(pond, "transition", step, moment, "transit", "web")
+    for each in filesystems:
+        each.lose_power()
+    pond.ok("transition", "run", "web")
+    server = pond.server("web")
+    assert (server.operation, [each.path for each in server.disks]) == (None, [""])
+    (volume,) = (pools if place == "another" else state).rglob(f"{nova.id}_disk")
+    assert content(volume, "qcow2") == before
+    pond.ok("server", "start", "web")
+    wait_for(lambda: boots(nova.console())[-1:] == [1], SECONDS)
+    assert "no problem" in (told := pond.run("doctor").stdout), told
+    pond.ok("server", "delete", "web", "--yes")
 
 
 def assert_that_one_whole_copy_exists(millpond, nova):

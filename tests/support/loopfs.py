@@ -51,6 +51,18 @@ class LoopFilesystem:
         subprocess.run(["sync", "--file-system", str(self.path)], check=True)
         return _written(self.device) - self.written_before
 
+    def lose_power(self) -> None:
+        """What has not reached the device is gone. It is mounted again as it is then."""
+        backing, left = _backing(self.path), _backing(self.path).with_suffix(".left")
+        subprocess.run(["cp", "--sparse=always", str(backing), str(left)], check=True)
+        _unmount(self.path)
+        left.replace(backing)
+        _mount(_attach_or_skip(backing), self.path)
+
+
+def _backing(where: Path) -> Path:
+    return where.with_name(f".{where.name}.img")
+
 
 class MakeFilesystem(Protocol):
     def __call__(self, kind: FilesystemKind, size: int = DEFAULT_SIZE) -> LoopFilesystem: ...
@@ -63,7 +75,7 @@ def loop_filesystem(kind: FilesystemKind, size: int, where: Path) -> Iterator[Lo
     A private libvirtd sees it when `where` lies beneath the session's directory.
     """
     mkfs = _mkfs_or_skip(kind)
-    backing = where.with_name(f".{where.name}.img")
+    backing = _backing(where)
     with backing.open("xb") as file:
         file.truncate(size)
     subprocess.run([*mkfs, str(backing)], check=True, capture_output=True)
