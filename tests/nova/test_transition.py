@@ -19,13 +19,15 @@ from tests.support.waiting import wait_for
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.full]
 
 COUNT = 20
+RATIOS = ("cpu_allocation_ratio", "ram_allocation_ratio", "disk_allocation_ratio")
+"""For as many servers on a small machine."""
 SECONDS = 60
 
 
 @pytest.fixture
 def nova(cloud: Cloud) -> Iterator[Deployment]:
     made = Deployment(cloud, NOVA)
-    made.start()
+    made.start(extra={"DEFAULT": dict.fromkeys(RATIOS, 32)})
     yield made
     made.restart()  # whose servers are to be deleted
 
