@@ -6,18 +6,10 @@ from millpond.model.formats import Backend
 from tests.support import operations
 from tests.support.operations import OPERATIONS, Column
 
-ALWAYS = ("migrate",)
-"""The rest is one of the long matrices: guests within a guest are slow."""
+pytestmark = pytest.mark.full  # guests within a guest are slow
 
 
-def cells(*, moves):
-    return [
-        pytest.param(name, id=name, marks=[] if name in ALWAYS else [pytest.mark.full])
-        for name in operations.names(Column.LVM, moves=moves)
-    ]
-
-
-@pytest.mark.parametrize("name", cells(moves=False))
+@pytest.mark.parametrize("name", operations.names(Column.LVM, moves=False))
 def test_the_cell_is_true(millpond, micro_guest, workdir, volume_group, name):
     group = f"images_volume_group = {volume_group.name}"
     millpond.configure(f"images_type = lvm\nimages_type_mapping = raw:lvm\n{group}")
@@ -33,7 +25,7 @@ def recorded(records):
     return (disk.volume for disk in disks if disk.backend is Backend.LVM)
 
 
-@pytest.mark.parametrize("name", cells(moves=True))
+@pytest.mark.parametrize("name", operations.names(Column.LVM, moves=True))
 def test_the_cell_of_a_move_is_true(lvm_hosts, micro_guest, workdir, move, name):
     """Between hosts with volume groups of their own. The one that is evacuated has lost its
     libvirtd alone, which is enough to be refused."""

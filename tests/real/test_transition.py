@@ -400,7 +400,9 @@ def moments(names):
 
 
 @pytest.mark.parametrize(("step", "moment"), moments(OFF))
-@pytest.mark.parametrize("place", ["one file system", "another"])
+@pytest.mark.parametrize(
+    "place", ["one file system", pytest.param("another", marks=pytest.mark.full)]
+)
 def test_killed_anywhere_the_same_command_again_completes_it(
     millpond, connection, micro_guest, nova, request, step, moment, place
 ):
@@ -427,7 +429,9 @@ def test_killed_anywhere_the_same_command_again_completes_it(
 @pytest.mark.parametrize(
     ("step", "moment"), moments(each for each in OFF if each not in ("stop", "start"))
 )
-@pytest.mark.parametrize("place", ["one file system", "another"])
+@pytest.mark.parametrize(
+    "place", [pytest.param("one file system", marks=pytest.mark.full), "another"]
+)
 def test_what_was_not_synced_when_the_power_went_is_not_missed(
     millpond, connection, micro_guest, make_filesystem, step, moment, place
 ):

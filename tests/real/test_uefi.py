@@ -56,6 +56,7 @@ def check_found(hosts, name, last, boots):
     assert numbers(hosts, name, "FOUND")[-1] in (last, last + 1)
 
 
+@pytest.mark.full
 def test_a_guest_finds_its_variables_wherever_it_comes_to(counting):
     hosts = counting
     hosts.ok("server", "create", "web", "--image", "linux", *UEFI, "--host", "alder")
