@@ -1,16 +1,18 @@
 """The transcripts of README.md and docs/first-server.md are what their commands really print, with
-a real cloud image. ``pytest --regenerate`` writes them again; what is behind the prompts is typed
-as it stands there."""
+a real cloud image; that of docs/transition.md with servers as Nova leaves them. ``pytest
+--regenerate`` writes them again; what is behind the prompts is typed as it stands there."""
 
 import os
 import re
 import shlex
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.support.millpond import COMMAND
+from tests.support.nova_tree import NovaServer, disk_xml
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -40,20 +42,10 @@ def shell(networked, workdir, cloud_image):
     """Run a line as a person would who has the image, a key, and Millpond installed."""
     networked.define_network("default", "192.168.122.0/24", active=False)
     (workdir / IMAGE).symlink_to(cloud_image)
-    (workdir / "bin").mkdir()
-    command = workdir / "bin" / "millpond"
-    command.write_text(f'#!/bin/sh\nexec {COMMAND} --config-file {networked.config} "$@"\n')
-    command.chmod(0o755)
     key = workdir / ".ssh" / "id_ed25519"
     key.parent.mkdir(mode=0o700)
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-    environment = {
-        **os.environ,
-        "HOME": str(workdir),
-        "PATH": f"{workdir}/bin:{os.environ['PATH']}",
-        "SSH_AUTH_SOCK": str(workdir / "agent"),
-        "LC_ALL": "C.UTF-8",
-    }
+    environment = {**install_command(networked, workdir), "SSH_AUTH_SOCK": f"{workdir}/agent"}
     # ssh looks for keys in the home of the passwd file, whatever HOME says.
     agent = subprocess.Popen(
         ["ssh-agent", "-D", "-a", workdir / "agent"], stdout=subprocess.DEVNULL
@@ -61,23 +53,38 @@ def shell(networked, workdir, cloud_image):
     wait_for((workdir / "agent").exists, 10)
     subprocess.run(["ssh-add", "-q", key], env=environment, check=True)
 
-    def run(line):
-        done = subprocess.run(
-            networked.libvirtd.command("sh", "-c", f"cd {shlex.quote(str(workdir))} && {line}"),
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            timeout=700,
-            check=False,
-        )
-        assert done.returncode == 0, f"{line}\n{done.stdout}"
-        return done.stdout
-
-    yield run
+    yield partial(run_line, networked.libvirtd, workdir, environment)
     agent.terminate()
     agent.wait()
+
+
+def run_line(libvirtd, workdir, environment, line):
+    done = subprocess.run(
+        libvirtd.command("sh", "-c", f"cd {shlex.quote(str(workdir))} && {line}"),
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=700,
+        check=False,
+    )
+    assert done.returncode == 0, f"{line}\n{done.stdout}"
+    return done.stdout
+
+
+def install_command(millpond, workdir):
+    """As a person has it: the environment in which ``millpond`` is found."""
+    (workdir / "bin").mkdir()
+    command = workdir / "bin" / "millpond"
+    command.write_text(f'#!/bin/sh\nexec {COMMAND} --config-file {millpond.config} "$@"\n')
+    command.chmod(0o755)
+    return {
+        **os.environ,
+        "HOME": str(workdir),
+        "PATH": f"{workdir}/bin:{os.environ['PATH']}",
+        "LC_ALL": "C.UTF-8",
+    }
 
 
 def commands(block):
@@ -117,10 +124,32 @@ def normalise(text):
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("page", ["README.md", "docs/first-server.md"])
 def test_the_transcript_is_what_really_happens(shell, workdir, pytestconfig, page):
+    compare(page, shell, workdir, regenerate=pytestconfig.getoption("--regenerate"))
+
+
+def test_the_transcript_of_a_compute_node_is_what_really_happens(
+    millpond, libvirtd, connection, micro_guest, workdir, pytestconfig
+):
+    instances = millpond.state / "instances"
+    instances.mkdir(parents=True)
+    for directory in (millpond.state, instances):
+        directory.chmod(0o755)
+    for number, name in enumerate(("db", "web")):
+        nova = NovaServer(instances=instances)
+        devices = disk_xml(nova.overlay(micro_guest.path), "qcow2")
+        xml = nova.domain(devices, name=name, domain=f"instance-0000000{number}")
+        domain = connection.defineXML(xml)
+    domain.create()
+    shell = partial(run_line, libvirtd, workdir, install_command(millpond, workdir))
+    regenerate = pytestconfig.getoption("--regenerate")
+    compare("docs/transition.md", shell, workdir, regenerate=regenerate)
+
+
+def compare(page, shell, workdir, *, regenerate):
     path = ROOT / page
     text = path.read_text()
     assert BLOCK.search(text)
     made = BLOCK.sub(lambda found: play(shell, workdir, found[0]), text)
-    if pytestconfig.getoption("--regenerate") and normalise(made) != normalise(text):
+    if regenerate and normalise(made) != normalise(text):
         path.write_text(made)
     assert normalise(made) == normalise(path.read_text())

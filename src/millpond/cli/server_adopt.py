@@ -64,7 +64,8 @@ def adopt(
 
 def _find_all(host: Host, layout: NovaLayout) -> list[ServerId]:
     found = status(layout, host.records, host.domains, host.domain_records)
-    return [ServerId(each.id) for each in found if not each.adopted and not each.in_the_way]
+    fit = (each for each in found if not each.adopted and not each.in_the_way)
+    return [ServerId(each.id) for each in sorted(fit, key=lambda each: each.name)]
 
 
 def _ask() -> None:

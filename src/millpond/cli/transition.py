@@ -90,7 +90,8 @@ def run(
     request = TransitRequest(stop=stop, live=live, patience=0 if force else timeout)
     deployment = Deployment.load(ctx.obj.config_files)
     found = chosen(deployment, servers, all_)
-    todo = [each for each in found if has_legacy_disks(each) or each.operation]
+    legacy = (each for each in found if has_legacy_disks(each) or each.operation)
+    todo = sorted(legacy, key=lambda each: each.name)
 
     def attempt(server: Server) -> Moved | NotMoved:
         host = deployment.host_of(server)
