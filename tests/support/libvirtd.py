@@ -128,12 +128,14 @@ class PrivateLibvirtd(Running):
 
     def lose_power(self) -> None:
         """Every process is gone, and nobody was told before: QEMU has closed nothing. /run is
-        empty, where libvirt's drivers note that they have started what starts with the host."""
+        empty, where libvirt's drivers note that they have started what starts with the host; but
+        for the time of boot, which all hosts of this machine have to agree on."""
         self._host.clear(signal.SIGKILL)
         self._past += self._daemons.values()
         self._daemons = {}
         for each in (self.directory / "run").iterdir():
-            shutil.rmtree(each) if each.is_dir() else each.unlink()
+            if each.name != "utmp":
+                shutil.rmtree(each) if each.is_dir() else each.unlink()
 
     def command(self, *words: str) -> list[str]:
         """The command that runs `words` on this host; it becomes them."""
