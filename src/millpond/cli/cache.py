@@ -215,7 +215,8 @@ def _image_name(template: Template, images: Mapping[str, str]) -> str:
 
 
 def _prune(host: Host, *, dry_run: bool, all_unused: bool) -> Sequence[TemplateVerdict]:
-    refuse_legacy_servers(host)  # else their bases would go
+    if host.settings.libvirt.selection.images_type.pools_only:
+        refuse_legacy_servers(host)  # else their bases would go
     rules = host.cache_rules.at_once() if all_unused else host.cache_rules
     if dry_run:
         return [each for each in survey(host, rules) if each.goes]

@@ -22,10 +22,8 @@ def find_legacy(deployment: Deployment) -> list[str]:
 
 
 def refuse_legacy_servers(host: Host) -> None:
-    """Where the operator says that none is left: nobody looks for what their disks need then."""
+    """For a host whose operator says that none is left: nobody looks for what their disks need."""
     images_type = host.settings.libvirt.selection.images_type
-    if not images_type.pools_only:
-        return
     servers = host.records.all()
     names = {each.id: each.name for each in servers}
     found = {each.id for each in servers if any(disk.path for disk in each.disks)}

@@ -78,7 +78,8 @@ def refuse_taken_name(host: Host, server: Server) -> None:
 def refuse_foreign_servers(host: Host) -> None:
     """Each domain of ours carries the mark of its state directory (B31): two of them
     would each take the other's volumes for leftovers."""
-    refuse_legacy_servers(host)
+    if host.settings.libvirt.selection.images_type.pools_only:
+        refuse_legacy_servers(host)
     for domain in unrecorded_domains(host):
         if domain.record.owner != host.records.owner:
             raise HostProblem(
