@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import uuid
 from dataclasses import replace
@@ -162,7 +163,10 @@ def test_a_disk_in_novas_layout_keeps_its_base_and_all_if_it_cannot_be_read(mill
     assert prune(millpond) == []
     reason = f"used by perhaps disk {disk}, which cannot be read"
     assert fates(millpond) == {template.volume: reason}
-    millpond.configure("images_type = libvirt-storage\n" + NO_AGE)
+    millpond.configure("images_type = libvirt-storage\n" + NO_AGE)  # says that there is none
+    code, message = millpond.fails("cache", "prune")
+    assert (code, disk.parent.name in message) == (6, True), message
+    shutil.rmtree(disk.parent)
     assert prune(millpond) == [template.volume]
 
 

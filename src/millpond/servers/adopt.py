@@ -31,6 +31,9 @@ def check_adoptable(
         what = f"server {id} is Millpond's already, named {known.name!r}"
         raise Conflict(what, f"'{Tool.SERVER} show {known.name}' shows it")
     found = layout.find(id)
+    if found is None and host.records.has_name(id):
+        what = f"server {id!r} is Millpond's already"
+        raise Conflict(what, f"'{Tool.SERVER} show {id}' shows it")
     if found is None:
         what = f"no server {id!r} has disks in Nova's legacy layout on this host"
         raise NotFound(what, f"'{Tool.LEGACY}' lists those that have")
