@@ -339,15 +339,13 @@ def _is_shared_file(details: MigrateDetails, disk: Disk) -> bool:
 
 
 def _remove(move: LiveMove, server: Server) -> Server:
-    copied = [each for each in move.details.here if move.details.travels(each)]
+    copied = [each for each in move.details.here if move.details.travels(each) or each.path]
     with leaving(move, move.details.source, f"the disks of server {server.name}"):
         move.source.domains.power_off(server.id)  # it may not have answered before
         _undefine(move, move.source, server)
         for disk in copied:
             if not shares_disk(move, disk.role):
                 move.source.disks.delete(disk)
-        for disk in (each for each in move.details.here if each.path and each not in copied):
-            move.source.legacy_storage.delete(disk)  # its other name stays
     return note(server, move.details.source, copied) if move.silent else server
 
 
