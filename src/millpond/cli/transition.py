@@ -28,7 +28,7 @@ from millpond.servers.transition import (
     refresh_pools,
     transit,
 )
-from millpond.servers.transition_plan import bytes_to_copy, has_legacy_disks
+from millpond.servers.transition_plan import bytes_to_copy, is_unfinished
 from millpond.system.threads import each_of
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -90,8 +90,7 @@ def run(
     request = TransitRequest(stop=stop, live=live, patience=0 if force else timeout)
     deployment = Deployment.load(ctx.obj.config_files)
     found = chosen(deployment, servers, all_)
-    legacy = (each for each in found if has_legacy_disks(each) or each.operation)
-    todo = sorted(legacy, key=lambda each: each.name)
+    todo = sorted(filter(is_unfinished, found), key=lambda each: each.name)
 
     def attempt(server: Server) -> Moved | NotMoved:
         host = deployment.host_of(server)

@@ -32,6 +32,13 @@ def has_legacy_disks(server: Server) -> bool:
     return any(each.path for each in server.disks)
 
 
+def is_unfinished(server: Server) -> bool:
+    """It has such disks, or was left on its way between the two places."""
+    operation = server.operation
+    begun = operation is not None and isinstance(operation.details, TransitionDetails)
+    return begun or has_legacy_disks(server)
+
+
 def plan_transition(host: Host, server: Server, *, starts: bool = False) -> TransitionDetails:
     """Into the pools."""
     here = tuple(each for each in server.disks if each.path)
