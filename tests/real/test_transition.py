@@ -213,6 +213,18 @@ def test_what_stands_in_the_way_keeps_nobody_from_starting_it(
     wait_for(lambda: boots(nova.console())[-1:] == [1], SECONDS)
 
 
+@pytest.mark.parametrize("verb", ["rebuild", "rescue"])
+def test_it_moves_before_its_root_disk_is_replaced(millpond, connection, micro_guest, nova, verb):
+    adopted(millpond, connection, nova, micro_guest, flat)
+    millpond.ok("image", "add", micro_guest.path, "--name", "other")
+    millpond.ok(
+        "server", verb, "web", "--image", "other", *(["--yes"] if verb == "rebuild" else [])
+    )
+    disk = millpond.server("web").get_disk()
+    assert (disk.path, (millpond.disks / disk.volume).is_file()) == ("", True)
+    assert not (nova.directory / "disk").exists()
+
+
 @pytest.fixture
 def elsewhere(millpond, make_filesystem):
     """Pools on a file system of their own."""
