@@ -1,6 +1,7 @@
 """Servers of a host that has lost its power come to another one that shares their disks."""
 
 from json import loads
+from pathlib import Path
 
 import pytest
 
@@ -122,6 +123,41 @@ def test_a_host_whose_guests_still_run_is_refused_by_their_locks(shared, alder):
     alder.start()
     assert state(shared, "alder", "web") == "running"
     assert shared.ok("doctor", "--placement").endswith("no problem\n")
+
+
+@pytest.fixture
+def ploop_volume(multi_host, micro_guest):
+    """Of a server whose disk's format notes that somebody has it open. Hosts reach its file."""
+    own = multi_host.place_locally("images_type_mapping = raw:ploop", shared=True)
+    multi_host.configure(own, default=f"instances_path = {multi_host.directory}/instances")
+    multi_host.ok("host", "list", "--refresh")
+    multi_host.ok("image", "add", micro_guest.path, "--name", "raw")
+    create(multi_host, "web", "raw")
+    host, server = multi_host.deployment().find("web")
+    disk = server.get_disk()
+    yield Path(host.pools.open(disk.pool).get(disk.volume).path)
+    if not multi_host.hosts["alder"].is_running:
+        multi_host.hosts["alder"].start()
+
+
+def test_an_image_that_the_dead_host_left_open_is_repaired_first(multi_host, ploop_volume):
+    wait_for(lambda: "BOOTS" in console(multi_host, "web"), 60)
+    multi_host.hosts["alder"].lose_power()
+    with open(ploop_volume, "r+b") as image:
+        image.seek(44)
+        image.write(b"Ynot")
+    multi_host.ok("server", "evacuate", "web", *FENCED)
+    wait_for(lambda: "BOOTS 0002" in console(multi_host, "web"), 60)
+    multi_host.ok("server", "delete", "web", "--yes")
+
+
+def test_an_image_that_somebody_has_open_is_not_repaired(multi_host, ploop_volume):
+    multi_host.hosts["alder"].stop()
+    status, message = multi_host.fails("server", "evacuate", "web", *FENCED)
+    assert (status, "is in use" in message) == (4, True), message
+    multi_host.hosts["alder"].start()
+    assert state(multi_host, "alder", "web") == "running"
+    multi_host.ok("server", "delete", "web", "--yes")
 
 
 def test_what_cannot_be_is_refused_and_nothing_has_changed(shared, alder):

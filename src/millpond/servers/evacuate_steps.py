@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from millpond.errors import Conflict, DiskInUse, LibvirtFailed, Tool
+from millpond.errors import Conflict, DiskInUse, LibvirtFailed, Tool, ToolFailed
 from millpond.hosts.host import Host
 from millpond.model.layer import RbdSource
 from millpond.model.server import Server
@@ -90,15 +90,21 @@ def _undefine(move: Move, server: Server) -> None:
 
 def _take_lock(move: Move, server: Server) -> None:
     """Whether another QEMU has a disk open: one here is started and executes nothing. It takes
-    QEMU's lock on every image, where the file system has locks that all hosts see."""
+    QEMU's lock on every image, where the file system has locks that all hosts see; and so does
+    what repairs an image first that the dead host left open."""
     destination = move.destination
     _refuse_watched(destination, move, server)
     try:
+        for disk in move.details.there:
+            destination.disks.repair(disk)
         destination.domains.start(server.id, paused=True)
-    except LibvirtFailed as error:
-        if _LOCKED in error.detail:
-            raise DiskInUse(server.name, error.detail.splitlines()[-1]) from error
-        raise LibvirtFailed(f"starting server {server.name}", error.code, error.detail) from error
+    except (LibvirtFailed, ToolFailed) as error:
+        said = error.detail if isinstance(error, LibvirtFailed) else error.reason
+        if _LOCKED in said:
+            raise DiskInUse(server.name, said.splitlines()[-1]) from error
+        if isinstance(error, ToolFailed):
+            raise
+        raise LibvirtFailed(f"starting server {server.name}", error.code, said) from error
     steps.power_off(destination, server)
 
 
