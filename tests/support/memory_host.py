@@ -315,6 +315,9 @@ class Domains:
     def names(self) -> dict[str, str]:
         return {each.name: id for id, each in self.defined.items()}
 
+    def is_named(self, name: str, *, but: str) -> bool:
+        return self.names().get(name, but) != but
+
     def description(self, id: str, *, defined: bool = False) -> DomainXml | None:
         found = self.defined.get(id)
         return found if defined else self.live.get(id, found)

@@ -6,7 +6,6 @@ from millpond.legacy.disk import LegacyDisk, LegacyServer
 from millpond.legacy.layout import NovaLayout
 from millpond.legacy.nova_domain import NovaDomainXml, objections
 from millpond.libvirt.domains import DomainRecords, Domains
-from millpond.model.names import ServerId
 from millpond.records.records import Records
 
 
@@ -28,11 +27,11 @@ def status(
     names = {server.id: server.name for server in records.all()}
     marked = {domain.uuid for domain in domain_records.all(ignoring=names)}
     found = layout.servers(known={*names, *marked})
-    return [_status(each, names.get(each.id), domains) for each in found]
+    new = domains.read_all(NovaDomainXml) if any(each.id not in names for each in found) else {}
+    return [_status(each, names.get(each.id), new.get(each.id)) for each in found]
 
 
-def _status(found: LegacyServer, name: str | None, domains: Domains) -> LegacyStatus:
-    domain = None if name else domains.read(ServerId(found.id), NovaDomainXml)
+def _status(found: LegacyServer, name: str | None, domain: NovaDomainXml | None) -> LegacyStatus:
     problems = objections(found, domain) if name is None else found.obstacles
     return LegacyStatus(
         id=found.id,

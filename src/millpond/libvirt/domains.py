@@ -4,6 +4,7 @@ server is."""
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -58,6 +59,12 @@ class Domains:
         with self._host.calling("listing domains") as connection:
             return {each.name(): each.UUIDString() for each in connection.listAllDomains(0)}
 
+    def is_named(self, name: str, *, but: ServerId) -> bool:
+        """Whether another one is."""
+        with self._host.calling(f"looking for domain {name}") as connection:
+            found = libvirtd.unless_gone(lambda: connection.lookupByName(name))
+            return found is not None and found.UUIDString() != but
+
     def define(self, xml: DomainXml, before: DomainXml | None = None) -> Sequence[str]:
         """What else the present definition says stays in it; what could not be kept, in words.
         One that Nova gave another name is renamed first, if it is off: a UUID has one name."""
@@ -69,14 +76,25 @@ class Domains:
                 kept = keep(found.XMLDesc(libvirtd.XML_WHOLE), xml, before or xml)
                 if found.name() != xml.name:
                     found.rename(xml.name, 0)
-            text = kept.xml if kept else xml.to_xml()
-            connection.defineXMLFlags(text, libvirtd.DOMAIN_DEFINE_FLAGS)
-        return kept.lost if kept else ()
+            if kept:  # libvirt has looked at it once: its whole schema takes longer than the rest
+                connection.defineXML(kept.xml)
+                return kept.lost
+            connection.defineXMLFlags(xml.to_xml(), libvirtd.DOMAIN_DEFINE_FLAGS)
+            return ()
 
     def read(self, id: ServerId, kind: type[X]) -> X | None:
         """Of a domain that may not be ours, what the kind knows; as it runs, if it does."""
         with _find(self._host, id, "reading the definition of") as domain:
             return kind.from_xml(domain.XMLDesc(0)) if domain else None
+
+    def read_all(self, kind: type[X]) -> Mapping[str, X]:
+        """By UUID, what the kind knows of every domain of the host."""
+        with self._host.calling("reading the definitions of domains", slow=True) as connection:
+            found = [
+                (each.UUIDString(), libvirtd.unless_gone(partial(each.XMLDesc, 0)))
+                for each in connection.listAllDomains(0)
+            ]
+        return {uuid: kind.from_xml(text) for uuid, text in found if text}
 
     def description(self, id: ServerId, *, defined: bool = False) -> DomainXml | None:
         """As it runs, if it does; or always as it is defined, for the next start."""

@@ -47,6 +47,10 @@ class _Versioned(msgspec.Struct):
     schema: int
 
 
+class _Named(_Versioned):
+    name: str
+
+
 def encode(value: object) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value, enc_hook=_plain), indent=1) + b"\n"
 
@@ -91,6 +95,11 @@ def plain_server(server: Server) -> dict[str, Any]:
     if server.operation:
         found["operation"]["details"] = _encode_details(server.operation.details)
     return found
+
+
+def decode_name(content: bytes, where: Path) -> str:
+    """Of a server, without looking at the rest."""
+    return decode(content, _Named, where, SCHEMA).name
 
 
 def decode_server(content: bytes, where: Path) -> Server:

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from millpond.errors import (
     DamagedRecord,
@@ -21,6 +21,8 @@ from millpond.model.server import SCHEMA, Server
 from millpond.records import codec
 from millpond.system import files
 from millpond.system.locks import Locks
+
+T = TypeVar("T")
 
 
 class Records(Protocol):
@@ -182,7 +184,8 @@ class FileRecords:
 
     def find(self, id: ServerId) -> Server | None:
         """What cannot be a file's name is no server's id."""
-        return self._find_at(self._path(id)) if files.is_file_name(f"{id}.json") else None
+        is_name = files.is_file_name(f"{id}.json")
+        return self._find_at(self._path(id), codec.decode_server) if is_name else None
 
     def all(self) -> list[Server]:
         servers, unreadable = self.readable()
@@ -197,7 +200,7 @@ class FileRecords:
         unreadable: list[UnreadableRecord] = []
         for path in self._paths():
             try:
-                if server := self._find_at(path):
+                if server := self._find_at(path, codec.decode_server):
                     servers.append(server)
             except UnreadableRecord as error:
                 unreadable.append(error)
@@ -208,7 +211,7 @@ class FileRecords:
         return found.host if found else None
 
     def has_name(self, name: str) -> bool:
-        return any(each.name == name for each in self.all())
+        return any(self._find_at(each, codec.decode_name) == name for each in self._paths())
 
     def put(self, server: Server) -> None:
         self._write(self._path(server.id), codec.encode_server(server))
@@ -234,16 +237,13 @@ class FileRecords:
     def _path(self, id: ServerId) -> Path:
         return self._directory / f"{id}.json"
 
-    def _find_at(self, path: Path) -> Server | None:
+    def _find_at(self, path: Path, decode: Callable[[bytes, Path], T]) -> T | None:
         try:
-            return self._read(path)
+            return decode(path.read_bytes(), path)
         except FileNotFoundError:  # deleted while we were listing
             return None
         except OSError as error:
             raise FileNotReadable(path, error.strerror or str(error)) from error
-
-    def _read(self, path: Path) -> Server:
-        return codec.decode_server(path.read_bytes(), path)
 
     def _write(self, path: Path, content: bytes) -> None:
         with self._writing(path.parent):

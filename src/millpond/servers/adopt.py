@@ -48,7 +48,20 @@ def adopt(host: Host, layout: NovaLayout, id: ServerId) -> Server:
     are all ours (refuse_foreign_servers): once for however many it adopts."""
     found, domain = check_adoptable(host, layout, id)
     made = replace(server_of(found, domain, host.name), should_run=host.domains.state(id) in ON)
-    server = _rename_as_in_nova(host, made, domain)
+    try:
+        return _adopt(host, _name_as_in_nova(made, domain))
+    except (BadName, NameTaken) as error:
+        LOG.debug("it keeps the domain's name %s: %s", made.name, error)
+        return _adopt(host, made)
+
+
+def _name_as_in_nova(server: Server, domain: NovaDomainXml) -> Server:
+    """As its owner knows it, if that can be a name here."""
+    wanted = domain.instance.name if domain.instance else None
+    return replace(server, name=check_name("a server", wanted or ""))
+
+
+def _adopt(host: Host, server: Server) -> Server:
     with host.records.lock(server), host.records.lock_name(server.name):
         steps.refuse_taken_name(host, server)
         # Ended between the two, 'doctor --adopt' makes the record from the domain.
@@ -57,15 +70,3 @@ def adopt(host: Host, layout: NovaLayout, id: ServerId) -> Server:
         steps.sync_autostart(host, server)
     LOG.info("adopted server %s (%s) of Nova's", server.name, server.id)
     return server
-
-
-def _rename_as_in_nova(host: Host, server: Server, domain: NovaDomainXml) -> Server:
-    """By the name that its owner knows, if it can be one here and is free; else the domain's."""
-    wanted = domain.instance.name if domain.instance else None
-    try:
-        renamed = replace(server, name=check_name("a server", wanted or ""))
-        steps.refuse_taken_name(host, renamed)
-    except (BadName, NameTaken) as error:
-        LOG.debug("it keeps the domain's name %s: %s", server.name, error)
-        return server
-    return renamed

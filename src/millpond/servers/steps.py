@@ -71,7 +71,7 @@ def refuse_unsettled(server: Server) -> None:
 def refuse_taken_name(host: Host, server: Server) -> None:
     if host.records.has_name(server.name):
         raise NameTaken("a server", server.name)
-    if host.domains.names().get(server.name, server.id) != server.id:
+    if host.domains.is_named(server.name, but=server.id):
         raise NameTaken(f"a domain of somebody else's on host {host.name}", server.name)
 
 

@@ -333,19 +333,18 @@ def start_pool(pool: Any) -> None:
 
 
 def find_domain(connection: Connection, uuid: str) -> Any | None:
-    """The domain, or None if there is none of this UUID."""
-    try:
-        return connection.lookupByUUIDString(uuid)
-    except libvirt.libvirtError as error:
-        if error.get_error_code() == NO_SUCH_DOMAIN:
-            return None
-        raise
+    return unless_gone(lambda: connection.lookupByUUIDString(uuid))
 
 
 def find_state(connection: Connection, uuid: str) -> str | None:
-    """The state of a domain, or None if there is none of this UUID (any more)."""
+    found = unless_gone(lambda: connection.lookupByUUIDString(uuid).state(0))
+    return STATES.get(found[0], "unknown") if found else None
+
+
+def unless_gone(ask: Callable[[], T]) -> T | None:
+    """The answer, or None if there is no such domain (any more)."""
     try:
-        return STATES.get(connection.lookupByUUIDString(uuid).state(0)[0], "unknown")
+        return ask()
     except libvirt.libvirtError as error:
         if error.get_error_code() == NO_SUCH_DOMAIN:
             return None
