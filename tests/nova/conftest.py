@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.guests import MicroGuest
 from tests.support.libvirtd import PrivateLibvirtd
-from tests.support.openstack.cloud import Cloud
+from tests.support.openstack.cloud import Cloud, loopback_address
 from tests.support.openstack.deployment import MILLPOND, NOVA, Deployment
 from tests.support.openstack.environment import reason_to_skip
 from tests.support.openstack.user import CloudUser
@@ -18,8 +18,14 @@ from tests.support.openstack.user import CloudUser
 @pytest.fixture(scope="session")
 def hypervisor(session_directory: Path) -> Iterator[PrivateLibvirtd]:
     """Not the one of other tests, which is cleared after each of them."""
-    with PrivateLibvirtd(session_directory / "nova-libvirtd", name="weir") as libvirtd:
+    with new_hypervisor(session_directory, "weir") as libvirtd:
         yield libvirtd
+
+
+def new_hypervisor(directory: Path, name: str) -> PrivateLibvirtd:
+    """QEMU listens for guests that move in at the host's own address, and at no other one."""
+    listens = f'migration_address = "{loopback_address(name)}"'
+    return PrivateLibvirtd(directory / f"nova-{name}", name=name, qemu=(listens,))
 
 
 @pytest.fixture(scope="session")
@@ -80,6 +86,29 @@ def millpond_driver(cloud: Cloud) -> Deployment:
     made = Deployment(cloud, MILLPOND)
     made.start()
     return made
+
+
+@pytest.fixture(scope="module")
+def other_host(
+    cloud: Cloud, millpond_driver: Deployment, session_directory: Path
+) -> Iterator[Deployment]:
+    """A second one, to which Nova schedules nothing by itself."""
+    with new_hypervisor(session_directory, "dam") as libvirtd:
+        cloud.offer_volumes(libvirtd)
+        deployment = Deployment(cloud, MILLPOND, cloud.new_compute(libvirtd))
+        deployment.compute.directory.mkdir(exist_ok=True)
+        deployment.start()
+        cloud.offer_host(deployment.compute, offered=False)
+        yield deployment
+        deployment.compute.stop()
+
+
+@pytest.fixture
+def target(cloud: Cloud, other_host: Deployment) -> Iterator[str]:
+    """The name of the other host, which may have servers."""
+    cloud.offer_host(other_host.compute)
+    yield other_host.compute.host
+    cloud.offer_host(other_host.compute, offered=False)
 
 
 @pytest.fixture

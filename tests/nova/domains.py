@@ -3,6 +3,7 @@
 from lxml import etree
 from openstack.compute.v2.server import Server
 
+from millpond.libvirt.sharing import is_sharing_probe
 from tests.support.libvirtd import PrivateLibvirtd
 
 DISKS = "nova-disks-pool"
@@ -32,4 +33,19 @@ def volumes(hypervisor: PrivateLibvirtd, pool: str = DISKS) -> set[str]:
     with hypervisor.connect() as connection:
         found = connection.storagePoolLookupByName(pool)
         found.refresh()
-        return {volume.name() for volume in found.listAllVolumes()}
+        names = {volume.name() for volume in found.listAllVolumes()}
+    return {each for each in names if not is_sharing_probe(each)}
+
+
+def has_domain(hypervisor: PrivateLibvirtd, server: Server) -> bool:
+    with hypervisor.connect() as connection:
+        return server.id in [each.UUIDString() for each in connection.listAllDomains()]
+
+
+def forget_pools(hypervisor: PrivateLibvirtd) -> None:
+    """For a configuration that has them elsewhere. What is in them stays."""
+    with hypervisor.connect() as connection:
+        for pool in connection.listAllStoragePools():
+            if pool.isActive():
+                pool.destroy()
+            pool.undefine()

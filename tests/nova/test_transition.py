@@ -9,6 +9,7 @@ import pytest
 from openstack.compute.v2.server import Server
 
 from tests.nova.conftest import Offer
+from tests.nova.domains import forget_pools
 from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.millpond import Millpond
 from tests.support.openstack.cloud import Cloud
@@ -33,10 +34,13 @@ def nova(cloud: Cloud) -> Iterator[Deployment]:
 
 
 @pytest.fixture
-def pond(nova: Deployment, hypervisor: PrivateLibvirtd, workdir: Path) -> Millpond:
+def pond(nova: Deployment, hypervisor: PrivateLibvirtd, workdir: Path) -> Iterator[Millpond]:
+    """With pools in Nova's directory, where our driver, for other tests, has none."""
+    forget_pools(hypervisor)
     made = Millpond(directory=workdir, uri=hypervisor.uri)
     made.configure(default=f"instances_path = {nova.instances}")
-    return made
+    yield made
+    forget_pools(hypervisor)
 
 
 @pytest.fixture

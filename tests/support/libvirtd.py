@@ -71,6 +71,10 @@ class PrivateLibvirtd(Running):
         return f"qemu:///system?socket={self._socket('libvirt-sock')}"
 
     @property
+    def socket(self) -> Path:
+        return self._socket("libvirt-sock")
+
+    @property
     def tcp_uri(self) -> str:
         return f"qemu+tcp://{self.address}/system"
 
@@ -144,6 +148,12 @@ class PrivateLibvirtd(Running):
     def run(self, *words: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
         """Run a command on this host; a failing one raises."""
         return self._host.run(*words, seconds=seconds)
+
+    def mount(self, directory: Path, place: Path) -> None:
+        """Show a directory of the machine at another place of this host."""
+        mounts = self.run("cat", "/proc/self/mounts").stdout
+        if directory != place and f" {place} " not in mounts:
+            self.run("mount", "--bind", str(directory), str(place))
 
     @contextlib.contextmanager
     def connect(self) -> Iterator[libvirt.virConnect]:

@@ -63,7 +63,7 @@ def adopt(
 
 
 def _find_all(host: Host, layout: NovaLayout) -> list[ServerId]:
-    found = status(layout, host.records, host.domains, host.domain_records)
+    found = status(layout, host.records, host.libvirtd, host.domain_records)
     fit = (each for each in found if not each.adopted and not each.in_the_way)
     return [ServerId(each.id) for each in sorted(fit, key=lambda each: each.name)]
 

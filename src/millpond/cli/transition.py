@@ -165,7 +165,7 @@ def _find_status(host: Host, *, asked_for: bool) -> Sequence[LegacyStatus]:
             raise
         complain(error)
         return ()
-    return find_status(layout, host.records, host.domains, host.domain_records)
+    return find_status(layout, host.records, host.libvirtd, host.domain_records)
 
 
 def _lines(server: LegacyStatus) -> list[tuple[str, str]]:

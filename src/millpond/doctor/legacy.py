@@ -19,7 +19,7 @@ def look(host: Host) -> Iterator[Finding]:
             yield problem(str(error), error.advice)
         return
     layout = look_at_layout(host, host.pools.open)  # looking makes no pool
-    found = status(layout, host.records, host.domains, host.domain_records)
+    found = status(layout, host.records, host.libvirtd, host.domain_records)
     if found:
         names = [f"{each.name or 'no domain'} ({each.id})" for each in found]
         yield warning(

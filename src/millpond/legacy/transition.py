@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from millpond.legacy.disk import LegacyDisk, LegacyServer
 from millpond.legacy.layout import NovaLayout
 from millpond.legacy.nova_domain import NovaDomainXml, objections
-from millpond.libvirt.domains import DomainRecords, Domains
+from millpond.libvirt.domains import DomainRecords, read_all
 from millpond.records.records import Records
+from millpond.system.libvirtd import Libvirtd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,12 +23,12 @@ class LegacyStatus:
 
 
 def status(
-    layout: NovaLayout, records: Records, domains: Domains, domain_records: DomainRecords
+    layout: NovaLayout, records: Records, host: Libvirtd, domain_records: DomainRecords
 ) -> list[LegacyStatus]:
     names = {server.id: server.name for server in records.all()}
     marked = {domain.uuid for domain in domain_records.all(ignoring=names)}
     found = layout.servers(known={*names, *marked})
-    new = domains.read_all(NovaDomainXml) if any(each.id not in names for each in found) else {}
+    new = read_all(host, NovaDomainXml) if any(each.id not in names for each in found) else {}
     return [_status(each, names.get(each.id), new.get(each.id)) for each in found]
 
 

@@ -87,15 +87,6 @@ class Domains:
         with _find(self._host, id, "reading the definition of") as domain:
             return kind.from_xml(domain.XMLDesc(0)) if domain else None
 
-    def read_all(self, kind: type[X]) -> Mapping[str, X]:
-        """By UUID, what the kind knows of every domain of the host."""
-        with self._host.calling("reading the definitions of domains", slow=True) as connection:
-            found = [
-                (each.UUIDString(), libvirtd.unless_gone(partial(each.XMLDesc, 0)))
-                for each in connection.listAllDomains(0)
-            ]
-        return {uuid: kind.from_xml(text) for uuid, text in found if text}
-
     def description(self, id: ServerId, *, defined: bool = False) -> DomainXml | None:
         """As it runs, if it does; or always as it is defined, for the next start."""
         flags = libvirtd.XML_INACTIVE if defined else 0
@@ -264,6 +255,16 @@ def _tolerate_gone() -> Iterator[None]:
     except LibvirtFailed as error:
         if error.code != libvirtd.NO_SUCH_DOMAIN:
             raise
+
+
+def read_all(host: Libvirtd, kind: type[X]) -> Mapping[str, X]:
+    """By UUID, what the kind knows of every domain of the host."""
+    with host.calling("reading the definitions of domains", slow=True) as connection:
+        found = [
+            (each.UUIDString(), libvirtd.unless_gone(partial(each.XMLDesc, 0)))
+            for each in connection.listAllDomains(0)
+        ]
+    return {uuid: kind.from_xml(text) for uuid, text in found if text}
 
 
 def read_definition(host: Libvirtd, id: ServerId) -> str:

@@ -68,6 +68,11 @@ def _has(pool: Pool, mark: str | NoSpace) -> bool:
     return isinstance(mark, str) and pool.find(mark) is not None
 
 
+def host_mark(host: str) -> str:
+    """Of a volume that says which host has made it: whoever finds it in a pool shares that."""
+    return f"{_PREFIX}host-{host}"
+
+
 def is_sharing_probe(volume: str) -> bool:
     return volume.startswith(_PREFIX)
 

@@ -17,6 +17,7 @@ from millpond.hosts.capabilities import volume_owners
 from millpond.hosts.host import Host
 from millpond.libvirt.libvirt_pool import LibvirtPool
 from millpond.model.names import ServerId, split_volume_name
+from millpond.nova.peers import is_proven_apart
 from millpond.nova.records import InstanceRecords
 from millpond.nova.recovery import SNAPSHOT, advice, pools_of_disks, remove, remove_unfinished
 
@@ -154,8 +155,36 @@ def _strays(host: Host, pool: LibvirtPool) -> Iterator[Finding]:
         instance = instances.get(disk[0]) if disk else None
         if instance and instance.deleted:
             yield _of_a_deleted(host, instance, pool, volume)
+        elif instance and _has_left(host, instance, pool):
+            what = f"volume {volume} in pool {pool.name!r} was left by a move of "
+            what += f"{_describe(instance)}, which is on host {instance.host!r}"
+            repair = partial(_remove_left, host, instance.uuid, pool, volume)
+            yield problem(what, f"'{Tool.REPAIR}' removes it", repair)
         elif not pool.capabilities.remote:
             yield _describe_unknown(instance, pool.name, volume)
+
+
+def _has_left(host: Host, instance: Any, pool: LibvirtPool) -> bool:
+    """Whether it lives elsewhere, with disks that are certainly others."""
+    here = host.records.owner
+    return bool(
+        instance.host not in (None, here)
+        and not instance.task_state
+        and instance.vm_state != vm_states.RESIZED
+        and host.domains.state(ServerId(instance.uuid)) is None
+        and is_proven_apart(host, instance.host, pool.name, instance.uuid)
+    )
+
+
+def _remove_left(host: Host, id: str, pool: LibvirtPool, volume: str) -> str:
+    """With what says that it is to go back to it."""
+    instance = _load_idle(id)
+    if not _has_left(host, instance, pool):
+        raise Busy(_describe(instance))
+    remove(pool, volume)
+    records = InstanceRecords(instance)
+    records.put_all({}, dict.fromkeys(records.former()))
+    return "it was removed"
 
 
 def _describe_unknown(instance: Any, pool: str, volume: str) -> Finding:

@@ -31,9 +31,12 @@ from millpond.model.names import ImageId, ServerId, template_name
 from millpond.model.server import Disk
 from millpond.model.sizes import GiB
 from millpond.nova import wiring
+from millpond.nova.evacuation import SavesServers, is_shared_with, mark_pools
 from millpond.nova.explaining import explaining
 from millpond.nova.images import GuestDisk, PoolBackend
-from millpond.nova.moves import RefusesMoves, refuse_resize
+from millpond.nova.live_moves import MovesRunningServers
+from millpond.nova.moves import ResizesServers, is_reverting, refuse_other_cell
+from millpond.nova.peers import STATS, own_address
 from millpond.nova.records import InstanceRecords
 from millpond.nova.recovery import recover, remove_volumes, snapshots_of
 from millpond.records.journal import Watch, undo_on_failure
@@ -45,7 +48,7 @@ _SNAPSHOTS = (DiskFormat.QCOW2, DiskFormat.RAW)
 _RUNS = (power_state.RUNNING, power_state.PAUSED)
 
 
-class MillpondDriver(RefusesMoves):
+class MillpondDriver(ResizesServers, MovesRunningServers, SavesServers):
     watch: Watch = staticmethod(noop)
     """Told the steps of disks and templates."""
 
@@ -77,6 +80,7 @@ class MillpondDriver(RefusesMoves):
         super().init_host(host)
         with explaining():
             self.millpond.handlers.chosen.init()
+            mark_pools(self.millpond)
         recover(self.millpond, host, Path(CONF.libvirt.snapshots_directory))
 
     def spawn(self, context: Any, instance: Any, image_meta: Any, *args: Any, **kw: Any) -> None:
@@ -84,7 +88,7 @@ class MillpondDriver(RefusesMoves):
         deleted before."""
         self._refuse_unless_taken(image_meta)
         if instance.task_state == task_states.RESIZE_FINISH:  # a resize into another cell
-            refuse_resize(instance)
+            refuse_other_cell(instance)
         with undo_on_failure() as undo:
             if instance.vm_state == vm_states.SHELVED_OFFLOADED:
                 network, devices = kw.get("network_info"), kw.get("block_device_info")
@@ -184,7 +188,9 @@ class MillpondDriver(RefusesMoves):
         are not in there, and nobody needs them."""
         InstanceRecords(instance).refresh()
         all_goes = kwargs.get("cleanup_instance_disks")
-        if all_goes or _lives_elsewhere(instance):
+        if is_reverting(instance):
+            self.delete_reverted(instance)
+        elif instance.uuid not in self._kept and (all_goes or _lives_elsewhere(instance)):
             self._delete_disks(instance)
         super()._cleanup(context, instance, *args, **kwargs)
         if all_goes:
@@ -219,6 +225,12 @@ class MillpondDriver(RefusesMoves):
         if isinstance(conf, GuestDisk):
             conf.driver_cache = self.disk_cachemodes.get(conf.kind, conf.driver_cache)
 
+    def get_available_resource(self, nodename: str) -> dict[str, Any]:
+        """With a word to other hosts, which send servers with disks of ours to none but ours."""
+        found: dict[str, Any] = super().get_available_resource(nodename)
+        found["stats"] = {**found.get("stats", {}), STATS: own_address()}
+        return found
+
     def _get_local_gb_info(self) -> dict[str, float]:
         with explaining():
             usage = disk_space(self.millpond)
@@ -247,8 +259,7 @@ class MillpondDriver(RefusesMoves):
 
     def _delete_disk(self, instance: Any, disk: Disk) -> None:
         """The host that a server was evacuated to may use what is not on this host alone."""
-        is_shared = self.millpond.pools.ensure(disk.pool).capabilities.remote
-        if _lives_elsewhere(instance) and is_shared:
+        if _lives_elsewhere(instance) and is_shared_with(self.millpond, instance.host, disk.pool):
             LOG.debug("%s stays: host %s may use it", disk.location, instance.host)
         else:
             self.millpond.disks.delete(disk)

@@ -1,8 +1,8 @@
 """What Nova's driver calls an image backend: a disk of an instance as a volume of a pool."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from nova.virt.libvirt.config import LibvirtConfigGuestDisk
 from millpond.disks.backend import DiskRequest
 from millpond.disks.disks import Disks
 from millpond.disks.selection import ImagesType
-from millpond.errors import Conflict, VolumeNotFound
+from millpond.errors import Conflict, PoolNotFound, VolumeNotFound
 from millpond.hosts.host import Host
 from millpond.model.formats import Backend
 from millpond.model.names import ImageId, ServerId
@@ -65,7 +65,9 @@ class VolumeImage(imagebackend.Image):
     def exists(self) -> bool:
         with explaining():
             record = self._records.find(self._role)
-            return bool(record and record.made and self._disks.exists(record.disk))
+            with suppress(PoolNotFound):  # of the host that it was evacuated from
+                return bool(record and record.made and self._disks.exists(record.disk))
+            return False
 
     def cache(self, *_: Any, size: int | None = None, **wanted: Any) -> None:
         """Make the disk unless it is there. What Nova would fetch or format, we do ourselves."""
@@ -154,13 +156,13 @@ class PoolBackend:
     def __init__(self, stock: Any, host: Host) -> None:
         self._stock = stock
         self._host = host
-        self._makes: dict[str, str] = {}
+        self._makes: dict[str, tuple[str, Collection[str]]] = {}
 
     @contextmanager
-    def making(self, instance: Any, suffix: str = "") -> Iterator[None]:
-        """In the block disks of this instance whose names end so are made, as ours. At no other
-        time is a disk without a record ours."""
-        self._makes[instance.uuid] = suffix
+    def making(self, instance: Any, suffix: str = "", but: Collection[str] = ()) -> Iterator[None]:
+        """In the block disks of this instance whose names end so are made, as ours, but for those
+        that have to be there. At no other time is a disk without a record ours."""
+        self._makes[instance.uuid] = (suffix, but)
         try:
             yield
         finally:
@@ -189,9 +191,9 @@ class PoolBackend:
         return self._stock.by_libvirt_path(instance, path, image_type)
 
     def _may_make(self, instance: Any, name: str) -> bool:
-        suffix = self._makes.get(instance.uuid)
+        suffix, but = self._makes.get(instance.uuid, (None, ()))
         pools = self._host.settings.libvirt.use_storage_pools
-        return pools and suffix is not None and name.endswith(suffix)
+        return pools and suffix is not None and name.endswith(suffix) and name not in but
 
     def _refuse_unless_known(self, instance: Any, name: str, image_type: str | None) -> None:
         """With images_type = libvirt-storage Nova has no backend for what is not ours."""

@@ -1,74 +1,295 @@
-"""The moves of servers between hosts that Nova's libvirt driver has, and ours refuses."""
+"""Resizing and moving servers that are off: what Nova's own driver does with files and ssh, with
+volumes and libvirt's connections (docs/decisions/0034)."""
 
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
+import nova.conf
 from nova import exception
 from nova.compute import task_states
+from nova.context import get_admin_context
+from nova.objects.fields import MigrationType
+from nova.objects.migration import Migration
+from nova.virt import driver as virt_driver
+from nova.virt import hardware
+from nova.virt.libvirt import utils as libvirt_utils
 from nova.virt.libvirt.driver import LibvirtDriver
 
+from millpond.errors import MillpondError, Unsupported, VolumeNotFound
 from millpond.hosts.host import Host
+from millpond.model.names import ImageId
+from millpond.model.server import Content, Disk
+from millpond.model.sizes import MiB
+from millpond.nova import carrying
+from millpond.nova.advice import explain
+from millpond.nova.carrying import Carried
+from millpond.nova.explaining import explaining
+from millpond.nova.images import PoolBackend
+from millpond.nova.peers import Peer, find_peer, is_proven_apart
 from millpond.nova.records import InstanceRecords
+from millpond.system import files
 
-_NOT_YET = "Millpond does not move the disks of servers between hosts yet"
-_NO_FILES = "the host keeps no disks outside of storage pools (images_type = libvirt-storage)"
+CONF = nova.conf.CONF
+LOG = logging.getLogger(__name__)
+
+_SWAP = "disk.swap"
+_CELLS = "Millpond does not move disks into another cell"
 
 
-class RefusesMoves(LibvirtDriver):
-    """Servers without disks of ours move as ever. Each is refused as early as Nova asks."""
+class ResizesServers(LibvirtDriver):
+    """Servers without disks of ours are moved by Nova's own code."""
 
     @property
     def millpond(self) -> Host:
         raise NotImplementedError
 
-    def instance_on_disk(self, instance: Any) -> bool:
-        """Nova asks this first of all, when a server is evacuated to this host."""
-        if InstanceRecords(instance).any() or _has_local_disks(instance):
-            error = exception.InstanceEvacuateNotSupported(_NOT_YET)
-            raise exception.InstanceFaultRollback(inner_exception=error)
-        return bool(super().instance_on_disk(instance))
+    @property
+    def image_backend(self) -> PoolBackend:
+        raise NotImplementedError
 
     def migrate_disk_and_power_off(
-        self, context: Any, instance: Any, *args: Any, **kw: Any
+        self,
+        context: Any,
+        instance: Any,
+        dest: str,
+        flavor: Any,
+        network_info: Any,
+        block_device_info: Any = None,
+        timeout: int = 0,
+        retry_interval: int = 0,
     ) -> Any:
-        refuse_resize(instance)
-        return super().migrate_disk_and_power_off(context, instance, *args, **kw)
+        """Refused while the server is as it was. What fails later is undone, and it runs on."""
+        if not InstanceRecords(instance).any():
+            return super().migrate_disk_and_power_off(
+                context,
+                instance,
+                dest,
+                flavor,
+                network_info,
+                block_device_info,
+                timeout,
+                retry_interval,
+            )
+        with _rolling_back():
+            _refuse_smaller(instance, flavor, block_device_info)
+            peer, carried = self._plan_move(instance)
+        ran = self.get_info(instance).state in (1, 3)
+        super().power_off(instance, timeout, retry_interval)
+        self.unplug_vifs(instance, network_info)
+        for each in virt_driver.block_device_info_get_mapping(block_device_info):
+            self._disconnect_volume(context, each["connection_info"], instance)
+        with _rolling_back():
+            try:
+                self._carry(instance, peer, carried)
+            except BaseException:
+                carrying.remove_copies(self.millpond, peer, carried)
+                if ran:
+                    self.power_on(context, instance, network_info, block_device_info)
+                raise
+        return "[]"
+
+    def _plan_move(self, instance: Any) -> tuple[Peer | None, list[Carried]]:
+        migration = _migration_of(instance)
+        is_here = migration.dest_compute == CONF.host
+        if not is_here and hardware.get_vtpm_constraint(instance.flavor, instance.image_meta):
+            reason = "the state of its TPM is in a file of its host"
+            raise Unsupported(f"moving server {instance.uuid}", reason, "resize it where it is")
+        peer = None if is_here else find_peer(self.millpond, migration.dest_compute)
+        disks = [each.disk for each in InstanceRecords(instance).all()]
+        saves = migration.migration_type == MigrationType.RESIZE
+        return peer, carrying.plan(self.millpond, peer, instance, disks, saves=saves)
+
+    def _carry(self, instance: Any, peer: Peer | None, carried: list[Carried]) -> None:
+        """The records change when everything has arrived, in one write: whoever finds them is not
+        told of half a disk. Then the directory makes room for another one, as Nova does it."""
+        carrying.carry(self.millpond, peer, carried)
+        InstanceRecords(instance).put_all(*carrying.records_of(carried))
+        place = Path(libvirt_utils.get_instance_path(instance))
+        aside = place.with_name(f"{place.name}_resize")
+        shutil.rmtree(aside, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            place.rename(aside)
+        if peer is None:
+            place.mkdir()
+            for name in ("kernel", "ramdisk"):  # the image that they came from may be gone
+                with suppress(FileNotFoundError):
+                    shutil.copy2(aside / name, place / name)
+
+    def finish_migration(
+        self, context: Any, migration: Any, instance: Any, *args: Any, **kw: Any
+    ) -> None:
+        records = InstanceRecords(instance)
+        records.refresh()
+        if not records.any():
+            super().finish_migration(context, migration, instance, *args, **kw)
+            return
+        with explaining():
+            self._prepare_arrived(instance)
+        with self.image_backend.making(instance, but=_roles(records)):
+            super().finish_migration(context, migration, instance, *args, **kw)
+
+    def _prepare_arrived(self, instance: Any) -> None:
+        """What the disks are backed by, and swap of the size that the flavor has now."""
+        self._drop_swap(instance)
+        for record in InstanceRecords(instance).all():
+            disk = record.disk
+            if disk.overlay and disk.content is Content.IMAGE:
+                self.millpond.disks.fetch_template(disk, ImageId(instance.image_ref))
+            pool = self.millpond.pools.ensure(disk.pool)
+            pool.refresh()
+            volume = pool.find(disk.volume)
+            if volume is None:
+                raise VolumeNotFound(disk.pool, disk.volume)
+            if os.path.exists(volume.path):  # it came over the network, and is all that there is
+                files.sync_path(Path(volume.path))
+
+    def _drop_swap(self, instance: Any) -> None:
+        """One of another size, or that is not here, is made again."""
+        records, wanted = InstanceRecords(instance), instance.flavor.swap * MiB
+        record = records.find(_SWAP)
+        if record and (record.disk.size != wanted or not self.millpond.disks.exists(record.disk)):
+            self.millpond.disks.delete(record.disk)
+            records.put_all({_SWAP: None})
+
+    def finish_revert_migration(
+        self, context: Any, instance: Any, network_info: Any, migration: Any, *a: Any, **kw: Any
+    ) -> None:
+        """Also of one that nova-compute was killed in, wherever that was."""
+        records = InstanceRecords(instance)
+        records.refresh()
+        if records.any() or records.former():
+            with explaining():
+                if instance.task_state == task_states.RESIZE_MIGRATING:
+                    self._remove_sent(instance, migration)
+                self._restore(records)
+                self._drop_swap(instance)
+            self._make_swap(context, instance)
+        super().finish_revert_migration(context, instance, network_info, migration, *a, **kw)
+
+    def _restore(self, records: InstanceRecords) -> None:
+        """What it had before takes its place again; the other one goes, if it is here."""
+        for role, former in records.former().items():
+            present = records.find(role)
+            if not former.made:
+                self.millpond.disks.delete(former.disk)
+                records.put_all({}, {role: None})
+                continue
+            if present and present.disk.volume != former.disk.volume:
+                self.millpond.disks.delete(present.disk)
+            records.put_all({role: former}, {role: None})
+
+    def _make_swap(self, context: Any, instance: Any) -> None:
+        """Of the flavor that it has again; Nova makes no disks when it reverts."""
+        size = instance.flavor.swap
+        if size and not InstanceRecords(instance).has(_SWAP):
+            with self.image_backend.making(instance):
+                image = self.image_backend.by_name(instance, _SWAP)
+                image.cache(context=context, size=size * MiB, swap_mb=size)
+
+    def _remove_sent(self, instance: Any, migration: Any) -> None:
+        """Of a move that came to nothing: copies beside the disks, and on the host that it went
+        to."""
+        records = InstanceRecords(instance)
+        former, present = records.former(), [each.disk for each in records.all()]
+        for disk in present:
+            if disk.role not in former:
+                self.millpond.disks.delete(carrying.with_other_name(disk))
+        if migration.dest_compute == CONF.host:
+            return
+        try:
+            peer = find_peer(self.millpond, migration.dest_compute)
+            for disk in [each.disk for each in former.values()] or present:
+                if is_proven_apart(self.millpond, peer.name, disk.pool, instance.uuid):
+                    carrying.remove_copy(peer, disk)
+        except MillpondError as error:
+            LOG.warning("copies may be left on host %s: %s", migration.dest_compute, error)
+
+    def confirm_migration(
+        self, context: Any, migration: Any, instance: Any, network_info: Any
+    ) -> None:
+        super().confirm_migration(context, migration, instance, network_info)
+        records = InstanceRecords(instance)
+        records.refresh()
+        with explaining():
+            for role, former in records.former().items():
+                if self._is_another(instance, former.disk, migration.dest_compute):
+                    self.millpond.disks.delete(former.disk)
+                records.put_all({}, {role: None})
+
+    def _is_another(self, instance: Any, disk: Disk, host: str) -> bool:
+        """Than the server has now, on this or that host."""
+        present = InstanceRecords(instance).find(disk.role)
+        if present is None or present.disk.volume != disk.volume:
+            return True
+        if host == CONF.host:
+            return False
+        apart = is_proven_apart(self.millpond, host, disk.pool, instance.uuid)
+        if not apart:
+            LOG.warning("%s stays: whether host %s uses it is not known", disk.location, host)
+        return apart
+
+    def delete_reverted(self, instance: Any) -> None:
+        """On the host that a server was moved to and leaves again. The records are for the one
+        that it came from."""
+        records, source = InstanceRecords(instance), _migration_of(instance).source_compute
+        if source == CONF.host:
+            return
+        with explaining():
+            for role, former in records.former().items():
+                present = records.find(role)
+                disk = present.disk if present else former.disk
+                if disk.volume == former.disk.volume and is_proven_apart(
+                    self.millpond, source, disk.pool, instance.uuid
+                ):
+                    self.millpond.disks.delete(disk)
 
     def power_off(self, instance: Any, *args: Any, **kw: Any) -> None:
         """What a resize into another cell begins with: it never asks for the disks."""
         if instance.task_state == task_states.RESIZE_MIGRATING:
-            refuse_resize(instance)
+            refuse_other_cell(instance)
         super().power_off(instance, *args, **kw)
 
-    def check_can_live_migrate_destination(
-        self, context: Any, instance: Any, *args: Any, **kw: Any
-    ) -> Any:
-        """After MigrationPreCheckError Nova would ask other hosts, and not say why none will."""
-        if InstanceRecords(instance).any():
-            raise exception.NoValidHost(reason=_NOT_YET)
-        if self._pools_only and _has_local_disks(instance):
-            raise exception.MigrationPreCheckError(reason=_NO_FILES)
-        return super().check_can_live_migrate_destination(context, instance, *args, **kw)
 
-    def check_can_live_migrate_source(
-        self, context: Any, instance: Any, *args: Any, **kw: Any
-    ) -> Any:
-        """The destination may have Nova's own driver, which does not know our disks."""
-        if InstanceRecords(instance).any():
-            raise exception.MigrationPreCheckError(reason=_NOT_YET)
-        return super().check_can_live_migrate_source(context, instance, *args, **kw)
-
-    @property
-    def _pools_only(self) -> bool:
-        return self.millpond.settings.libvirt.selection.images_type.pools_only
-
-
-def refuse_resize(instance: Any) -> None:
+def refuse_other_cell(instance: Any) -> None:
     if InstanceRecords(instance).any():
-        error = exception.ResizeError(reason=_NOT_YET)
+        error = exception.ResizeError(reason=_CELLS)
         raise exception.InstanceFaultRollback(inner_exception=error)
 
 
-def _has_local_disks(instance: Any) -> bool:
-    """Besides a config drive, which is made again wherever it is needed."""
-    flavor = instance.flavor
-    return bool(instance.image_ref or flavor.ephemeral_gb or flavor.swap)
+def is_reverting(instance: Any) -> bool:
+    return bool(instance.task_state == task_states.RESIZE_REVERTING)
+
+
+def _roles(records: InstanceRecords) -> frozenset[str]:
+    """Which are there, or have to be: the root disk of a server that moves is never made anew."""
+    return frozenset({"disk", *(each.disk.role for each in records.all())})
+
+
+def _migration_of(instance: Any) -> Any:
+    found = instance.migration_context.migration_id
+    return Migration.get_by_id_and_instance(get_admin_context(), found, instance.uuid)
+
+
+def _refuse_smaller(instance: Any, flavor: Any, block_device_info: Any) -> None:
+    """As Nova does it."""
+    ephemerals = virt_driver.block_device_info_get_ephemerals(block_device_info)
+    ephemeral = sum(each["size"] for each in ephemerals) or instance.flavor.ephemeral_gb
+    if flavor.root_gb < instance.flavor.root_gb and InstanceRecords(instance).has("disk"):
+        raise Unsupported("a smaller root disk", "its end would be cut off", "choose a larger one")
+    if flavor.ephemeral_gb < ephemeral:
+        raise Unsupported("smaller ephemeral disks", "their end would be cut off")
+
+
+@contextmanager
+def _rolling_back() -> Iterator[None]:
+    """The server is as it was before."""
+    try:
+        yield
+    except MillpondError as error:
+        failed = exception.ResizeError(reason=explain(error))
+        raise exception.InstanceFaultRollback(inner_exception=failed) from error

@@ -1,11 +1,14 @@
 """Records under Nova: instance.system_metadata, one key per disk (decision 13)."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
+from types import MappingProxyType
 from typing import Any
 
 from nova import context, exception
+from nova.compute import vm_states
 from nova.objects.instance import Instance, InstanceList
+from nova.objects.migration import MigrationList
 
 from millpond.errors import Busy, DiskNotFound, UnreadableRecord
 from millpond.model.formats import ImageFormat
@@ -17,6 +20,11 @@ from millpond.nova.short_records import DiskRecord
 
 _PREFIX = "millpond_"
 """Of the keys; the disk's role follows."""
+_FORMER = "millpond-former_"
+"""The same, of disks that a server had before it was resized or migrated: on the host that it
+came from, until that is confirmed or reverted."""
+_MOVING = ("pre-migrating", "migrating", "post-migrating", "finished", "confirming", "reverting")
+"""As Nova calls the states of a migration whose server may still go back."""
 
 
 class InstanceRecords:
@@ -36,7 +44,7 @@ class InstanceRecords:
             now = Instance.get_by_uuid(admin, self._id, expected_attrs=["system_metadata"])
             found = now.system_metadata.items()
             self._instance.system_metadata.update(
-                {key: text for key, text in found if key.startswith(_PREFIX)}
+                {key: text for key, text in found if key.startswith((_PREFIX, _FORMER))}
             )
 
     def has(self, role: str) -> bool:
@@ -68,10 +76,26 @@ class InstanceRecords:
     def put(self, disk: Disk, *, made: bool) -> None:
         """Refused by Nova if the instance is gone, or is being deleted: who deletes it reads the
         records once, and would miss this one."""
-        self._instance.system_metadata[_PREFIX + disk.role] = short.encode(
-            DiskRecord(disk=disk, made=made)
-        )
+        self.put_all({disk.role: DiskRecord(disk=disk, made=made)})
+
+    def put_all(
+        self,
+        records: Mapping[str, DiskRecord | None],
+        former: Mapping[str, DiskRecord | None] = MappingProxyType({}),
+    ) -> None:
+        """At once; None: there is none any more. Refused as put() is."""
+        for prefix, each in ((_PREFIX, records), (_FORMER, former)):
+            for role, record in each.items():
+                text = short.encode(record) if record else ""
+                self._instance.system_metadata[prefix + role] = text
         self._instance.save(expected_task_state=[self._instance.task_state])
+
+    def former(self) -> dict[str, DiskRecord]:
+        """By role: what the server had before it was moved. Its volumes are on the host that it
+        came from."""
+        roles = self._roles(_FORMER)
+        texts = {role: self._instance.system_metadata[_FORMER + role] for role in roles}
+        return {role: short.decode(text, self._id, role) for role, text in texts.items()}
 
     def remove(self, role: str) -> None:
         """Emptied and not taken away: Nova shows keys again that were."""
@@ -87,10 +111,10 @@ class InstanceRecords:
     def _id(self) -> ServerId:
         return ServerId(self._instance.uuid)
 
-    def _roles(self) -> Iterator[str]:
+    def _roles(self, prefix: str = _PREFIX) -> Iterator[str]:
         found = sorted(self._instance.system_metadata.items())
-        ours = (key for key, text in found if key.startswith(_PREFIX) and text)
-        return (key.removeprefix(_PREFIX) for key in ours)
+        ours = (key for key, text in found if key.startswith(prefix) and text)
+        return (key.removeprefix(prefix) for key in ours)
 
 
 class NovaRecords:
@@ -122,7 +146,22 @@ class NovaRecords:
                 servers.append(_server(instance))
             except UnreadableRecord as error:
                 damaged.append(error)
+        servers += self._leaving(damaged)
         return sorted(servers, key=lambda server: (server.name, server.id)), damaged
+
+    def _leaving(self, damaged: list[UnreadableRecord]) -> Iterator[Server]:
+        """Servers that were moved from here and may come back, with what they have here."""
+        admin = context.get_admin_context()
+        filters = {"source_compute": self.owner, "status": list(_MOVING)}
+        found = MigrationList.get_by_filters(admin, filters)
+        for id in {each.instance_uuid for each in found if each.dest_compute != self.owner}:
+            with suppress(exception.InstanceNotFound):
+                try:
+                    instance = _instance(id)
+                    if instance.host != self.owner and _may_return(instance):
+                        yield _describe(instance, InstanceRecords(instance).former().values())
+                except UnreadableRecord as error:
+                    damaged.append(error)
 
     def host_of(self, id: ServerId) -> str | None:
         found = self.find(id)
@@ -157,9 +196,21 @@ def _instance(id: ServerId) -> Any:
     return Instance.get_by_uuid(admin, id, expected_attrs=["system_metadata", "flavor"])
 
 
+def _may_return(instance: Any) -> bool:
+    """One that is given up where it went, and set to rights there, does not."""
+    return bool(instance.task_state or instance.vm_state in (vm_states.RESIZED, vm_states.ERROR))
+
+
 def _server(instance: Any) -> Server:
+    """What it had before, too, unless that is on the host that it came from."""
+    records = InstanceRecords(instance)
+    present = {each.disk.volume: each for each in records.all()}
+    former = {each.disk.volume: each for each in records.former().values()}
+    return _describe(instance, (former | present).values())
+
+
+def _describe(instance: Any, records: Collection[DiskRecord]) -> Server:
     """As much of it as our records have: its domain is Nova's."""
-    records = InstanceRecords(instance).all()
     task = instance.task_state or ("" if all(each.made for each in records) else "building")
     format = instance.system_metadata.get("image_disk_format", ImageFormat.RAW)
     known = format in tuple(ImageFormat)  # a cloud may have formats of its own

@@ -39,6 +39,8 @@ _MAKE = (
     task_states.REBUILD_SPAWNING,
 )
 """Nova puts a server that it finds in one of these into ERROR, and does not say why."""
+_ARRIVE = (task_states.RESIZE_MIGRATED, task_states.RESIZE_FINISH)
+"""Nova leaves a server that has just been moved here in one of these for ever."""
 
 
 def snapshots_of(host: str, directory: Path) -> Path:
@@ -93,6 +95,21 @@ def _recover(host: Host, admin: Any, instance: Any) -> None:
         reason = f"nova-compute ended at the step {step!r}: {what}; {advice(instance)}"
         LOG.warning("instance %s: %s", instance.uuid, reason)
         compute_utils.add_instance_fault_from_exc(admin, instance, MillpondFailed(reason=reason))
+    elif instance.task_state in _ARRIVE and records.any():
+        _give_up_arrival(admin, instance)
+
+
+def _give_up_arrival(admin: Any, instance: Any) -> None:
+    """Its disks are here and whole: they were compared before Nova came to this."""
+    reason = (
+        f"nova-compute ended at the step {instance.task_state!r}: the disks are on host "
+        f"{instance.host!r} and whole; set the server's state to active and reboot it hard, then "
+        "'millpond-nova-doctor --repair' on the host that it came from removes what is left there"
+    )
+    LOG.warning("instance %s: %s", instance.uuid, reason)
+    compute_utils.add_instance_fault_from_exc(admin, instance, MillpondFailed(reason=reason))
+    instance.vm_state, instance.task_state = vm_states.ERROR, None
+    instance.save()
 
 
 def _remove_unfinished(disks: Disks, records: InstanceRecords) -> str:

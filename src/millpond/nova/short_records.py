@@ -12,7 +12,7 @@ from millpond.model.server import Content, Disk, TemplateRef
 
 LONGEST = 255
 """What a value of Nova's table instance_system_metadata holds."""
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,8 @@ class _Base(msgspec.Struct, array_like=True):
 
 
 class _Text(msgspec.Struct, array_like=True):
-    """The volume's name is made of server and role; which device the guest sees, Nova knows."""
+    """The volume's name is made of server and role, unless it takes the place of another one;
+    which device the guest sees, Nova knows."""
 
     schema: int
     made: bool
@@ -44,12 +45,16 @@ class _Text(msgspec.Struct, array_like=True):
     size: int
     content: Content
     base: _Base | None
+    suffix: str = ""
+    """Of the volume's name, since schema 2. Who knows schema 1 alone must not take another volume
+    for this one."""
 
 
 def encode(record: DiskRecord) -> str:
     disk, base = record.disk, record.disk.template
+    suffix = disk.volume.partition("_")[2].removeprefix(disk.role)
     fields = _Text(
-        schema=SCHEMA,
+        schema=SCHEMA if suffix else 1,
         made=record.made,
         backend=disk.backend,
         pool=disk.pool,
@@ -57,6 +62,7 @@ def encode(record: DiskRecord) -> str:
         size=disk.size,
         content=disk.content,
         base=_Base(base.pool, base.volume, base.format, disk.overlay) if base else None,
+        suffix=suffix,
     )
     text = msgspec.json.encode(fields).decode()
     if len(text) > LONGEST:
@@ -82,7 +88,7 @@ def decode(text: str, server: ServerId, role: str) -> DiskRecord:
         role=role,
         backend=fields.backend,
         pool=fields.pool,
-        volume=volume_name(server, role),
+        volume=volume_name(server, role) + fields.suffix,
         format=fields.format,
         size=fields.size,
         target="",

@@ -30,6 +30,11 @@ _PLACEMENT = "placement"
 _GLANCE = "glance"
 
 
+def loopback_address(host: str) -> str:
+    """Of the machine's loopback, another one for each host."""
+    return f"127.0.1.{sum(host.encode()) % 250 + 1}"
+
+
 class Cloud(Running):
     """Everything but nova-compute runs after start(); that one is configured by each test."""
 
@@ -93,8 +98,10 @@ class Cloud(Running):
         self._start_all(self._conductor, self._scheduler)
 
     def new_compute(self, libvirtd: PrivateLibvirtd) -> NovaCompute:
-        """On another host, if it is another libvirtd. Who starts it ends it."""
-        return NovaCompute(libvirtd, self._backbone, self._directory / f"compute-{libvirtd.name}")
+        """On another host, if it is another libvirtd. Who starts it ends it. QEMU listens there
+        for guests that move in, so each has an address of its own (loopback_address)."""
+        directory = self._directory / f"compute-{libvirtd.name}"
+        return NovaCompute(libvirtd, self._backbone, directory, loopback_address(libvirtd.name))
 
     def offer_volumes(self, libvirtd: PrivateLibvirtd) -> None:
         """Cinder's, to another host than the first."""

@@ -24,13 +24,17 @@ class Deployment:
         self.driver = driver
         self.compute = compute or cloud.compute
         self.instances = self.compute.directory / f"{driver}-instances"
+        """As it is seen from outside of the host. There it is at the same place on all of them."""
+        self._place = cloud.compute.directory / f"{driver}-instances"
 
     def start(self, mapping: str = _MAPPING, extra: Sections | None = None) -> None:
         """Configured anew, in place of whatever runs."""
         self.compute.stop()
-        self.instances.mkdir(parents=True, exist_ok=True)
+        for each in (self.instances, self._place):
+            each.mkdir(parents=True, exist_ok=True)
+        self.compute.hypervisor.mount(self.instances, self._place)
         own = {
-            "DEFAULT": {"instances_path": self.instances, "compute_driver": self._driver},
+            "DEFAULT": {"instances_path": self._place, "compute_driver": self._driver},
             "libvirt": {"snapshot_image_format": "qcow2", **self._storage(mapping)},
         }
         self.compute.configure(merged(own, extra or {}))

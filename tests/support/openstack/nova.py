@@ -127,16 +127,23 @@ class NovaDaemon(Service):
 class NovaCompute:
     """It shares the mounts of its libvirtd: what it mounts, QEMU has to open."""
 
-    def __init__(self, libvirtd: PrivateLibvirtd, backbone: Backbone, directory: Path) -> None:
+    def __init__(
+        self, libvirtd: PrivateLibvirtd, backbone: Backbone, directory: Path, address: str
+    ) -> None:
         self.directory = directory
         self._libvirtd = libvirtd
         self._backbone = backbone
+        self._address = address
         self._daemon: Daemon | None = None
 
     @property
     def host(self) -> str:
         """As Nova calls it."""
         return self._libvirtd.name
+
+    @property
+    def hypervisor(self) -> PrivateLibvirtd:
+        return self._libvirtd
 
     @property
     def log(self) -> Path:
@@ -158,6 +165,7 @@ class NovaCompute:
         settings: dict[str, dict[str, object]] = {
             "DEFAULT": {
                 "host": self._libvirtd.name,
+                "my_ip": self._address,
                 "state_path": self.directory,
                 "compute_driver": "libvirt.LibvirtDriver",
                 "reserved_host_memory_mb": 0,
@@ -169,6 +177,9 @@ class NovaCompute:
                 "virt_type": "qemu",
                 "cpu_mode": "none",
                 "wait_soft_reboot_seconds": 10,
+                # By its socket, where that is a link named for its address.
+                "live_migration_uri": f"qemu+unix:///system?socket={self._sockets}/%s",
+                "live_migration_inbound_addr": self._address,
             },
             "vnc": {"enabled": False},
             "spice": {"enabled": False},
@@ -181,6 +192,10 @@ class NovaCompute:
 
     def start(self, *program: object, **variables: object) -> None:
         """By default Nova's own program."""
+        self._sockets.mkdir(exist_ok=True, mode=0o755)
+        link = self._sockets / self._address
+        link.unlink(missing_ok=True)
+        link.symlink_to(self._libvirtd.socket)
         words = program or (python().with_name("nova-compute"),)
         command = isolated(self.directory, *words, *self._words.split(), **variables)
         self._daemon = Daemon(command, enter=self._libvirtd.command, log=self.log)
@@ -209,6 +224,11 @@ class NovaCompute:
             self._daemon = None
             daemon.end(number, _STOP_SECONDS)
             daemon.forget()
+
+    @property
+    def _sockets(self) -> Path:
+        """Of all hosts of the cloud."""
+        return self.directory.parent / "sockets"
 
     @property
     def _words(self) -> str:

@@ -65,6 +65,18 @@ class CloudUser:
         self._compute.start_server(server)
         self.wait(server, "ACTIVE")
 
+    def resize(self, server: Server, flavor: str) -> None:
+        self._compute.resize_server(server, flavor)
+        self.wait(server, "VERIFY_RESIZE")
+
+    def confirm(self, server: Server, status: str = "ACTIVE") -> None:
+        self._compute.confirm_server_resize(server)
+        self.wait(server, status)
+
+    def revert(self, server: Server, status: str = "ACTIVE") -> None:
+        self._compute.revert_server_resize(server)
+        self.wait(server, status)
+
     def rescue(self, server: Server, image: str) -> None:
         self.begin_to_rescue(server, image)
         self.wait(server, "RESCUE")

@@ -11,12 +11,16 @@ from nova.virt.libvirt import config, imagebackend
 from nova.virt.libvirt.driver import LibvirtDriver
 
 from millpond.nova.driver import MillpondDriver
+from millpond.nova.evacuation import SavesServers
 from millpond.nova.images import GuestDisk, PoolBackend, VolumeImage
-from millpond.nova.moves import RefusesMoves
+from millpond.nova.live_moves import MovesRunningServers
+from millpond.nova.moves import ResizesServers
 
 _PAIRS = (
     (MillpondDriver, LibvirtDriver),
-    (RefusesMoves, LibvirtDriver),
+    (ResizesServers, LibvirtDriver),
+    (MovesRunningServers, LibvirtDriver),
+    (SavesServers, LibvirtDriver),
     (VolumeImage, imagebackend.Image),
     (PoolBackend, imagebackend.Backend),
     (GuestDisk, config.LibvirtConfigGuestDisk),

@@ -1,0 +1,76 @@
+"""Servers of a host that is dead: whether this one has their disks. Nobody can ask that one."""
+
+import logging
+from contextlib import suppress
+from typing import Any
+
+import nova.conf
+from nova.virt.libvirt.driver import LibvirtDriver
+
+from millpond.errors import MillpondError, PoolNotFound
+from millpond.hosts.host import Host
+from millpond.libvirt.libvirt_pool import LibvirtPool
+from millpond.libvirt.pool import PoolType
+from millpond.libvirt.sharing import host_mark
+from millpond.model.formats import DiskFormat
+from millpond.model.server import Content, Disk
+from millpond.model.volume import VolumeSpec
+from millpond.nova.explaining import explaining
+from millpond.nova.records import InstanceRecords
+
+CONF = nova.conf.CONF
+LOG = logging.getLogger(__name__)
+
+
+class SavesServers(LibvirtDriver):
+    @property
+    def millpond(self) -> Host:
+        raise NotImplementedError
+
+    def instance_on_disk(self, instance: Any) -> bool:
+        """Nova asks this first of all when a server is evacuated to this host. Without its disks
+        it is made anew from its image, as Nova's own driver does it."""
+        records = InstanceRecords(instance)
+        if not records.any():
+            return bool(super().instance_on_disk(instance))
+        with explaining():
+            needed = (each.disk for each in records.all() if each.disk.content not in _REMADE)
+            return all(has_disk_of(self.millpond, instance.host, each) for each in needed)
+
+
+_REMADE = (Content.SWAP, Content.CONFIG)
+
+
+def mark_pools(host: Host) -> None:
+    """With the name of this host, for those that share them: once it is dead, that is the proof.
+    A pool that is full or unusable is no reason not to serve."""
+    for wanted in host.pool_plan.directories():
+        if wanted != host.pool_plan.base:
+            try:
+                _mark(host.pools.ensure(wanted.name))
+            except MillpondError as error:
+                LOG.warning("nobody will know that host %s had a pool: %s", CONF.host, error)
+
+
+def _mark(pool: LibvirtPool) -> None:
+    name = host_mark(CONF.host)
+    if not pool.find(name):
+        pool.create(VolumeSpec(name=name, format=DiskFormat.RAW, capacity=0))
+
+
+def is_shared_with(host: Host, other: str, name: str) -> bool:
+    """Whether the pool of this name is, or was, the other host's, too."""
+    pool = host.pools.ensure(name)
+    if pool.ceph:
+        return True
+    wanted = host.pool_plan.find(name)
+    if wanted is None or wanted.type is not PoolType.DIR:
+        return False
+    pool.refresh()
+    return pool.find(host_mark(other)) is not None
+
+
+def has_disk_of(host: Host, other: str, disk: Disk) -> bool:
+    with suppress(PoolNotFound):
+        return is_shared_with(host, other, disk.pool) and host.disks.exists(disk)
+    return False
