@@ -1,6 +1,6 @@
 """Records under Nova: instance.system_metadata, one key per disk (decision 13)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
@@ -17,6 +17,12 @@ from millpond.nova.short_records import DiskRecord
 
 _PREFIX = "millpond_"
 """Of the keys; the disk's role follows."""
+_OURS = (_PREFIX, "millpond-")
+"""Of these and of other keys of ours, which are no records."""
+
+
+def record_key(role: str) -> str:
+    return _PREFIX + role
 
 
 class InstanceRecords:
@@ -36,7 +42,7 @@ class InstanceRecords:
             now = Instance.get_by_uuid(admin, self._id, expected_attrs=["system_metadata"])
             found = now.system_metadata.items()
             self._instance.system_metadata.update(
-                {key: text for key, text in found if key.startswith(_PREFIX)}
+                {key: text for key, text in found if key.startswith(_OURS)}
             )
 
     def has(self, role: str) -> bool:
@@ -44,7 +50,7 @@ class InstanceRecords:
 
     def any(self) -> bool:
         """Whether a disk of it is ours, be its record readable or not."""
-        return any(True for _ in self._roles())
+        return any(True for _ in self.roles())
 
     def find(self, role: str) -> DiskRecord | None:
         text = self._instance.system_metadata.get(_PREFIX + role)
@@ -53,14 +59,14 @@ class InstanceRecords:
     def get(self, role: str) -> DiskRecord:
         if found := self.find(role):
             return found
-        raise DiskNotFound(self._instance.display_name, role, tuple(self._roles()))
+        raise DiskNotFound(self._instance.display_name, role, tuple(self.roles()))
 
     def all(self) -> list[DiskRecord]:
-        return [self.get(role) for role in self._roles()]
+        return [self.get(role) for role in self.roles()]
 
     def readable(self) -> list[DiskRecord]:
         found = []
-        for role in self._roles():
+        for role in self.roles():
             with suppress(UnreadableRecord):
                 found.append(self.get(role))
         return found
@@ -72,6 +78,18 @@ class InstanceRecords:
             DiskRecord(disk=disk, made=made)
         )
         self._instance.save(expected_task_state=[self._instance.task_state])
+
+    def write(self, texts: Mapping[str, str]) -> None:
+        """These keys at once, or none of them. Refused by Nova as put() is."""
+        metadata = self._instance.system_metadata
+        before = dict(metadata)
+        metadata.update(texts)
+        try:
+            self._instance.save(expected_task_state=[self._instance.task_state])
+        except BaseException:  # whoever goes on with the instance sees what was before
+            metadata.clear()
+            metadata.update(before)
+            raise
 
     def remove(self, role: str) -> None:
         """Emptied and not taken away: Nova shows keys again that were."""
@@ -87,7 +105,7 @@ class InstanceRecords:
     def _id(self) -> ServerId:
         return ServerId(self._instance.uuid)
 
-    def _roles(self) -> Iterator[str]:
+    def roles(self) -> Iterator[str]:
         found = sorted(self._instance.system_metadata.items())
         ours = (key for key, text in found if key.startswith(_PREFIX) and text)
         return (key.removeprefix(_PREFIX) for key in ours)
