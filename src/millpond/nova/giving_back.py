@@ -20,7 +20,7 @@ from millpond.nova.short_records import DiskRecord
 from millpond.nova.transition import NO_RETURN, Plan, server_of, verb
 from millpond.nova.transition_journal import REVERT, InstanceJournal
 from millpond.records import journal
-from millpond.servers.transition_plan import bytes_to_copy, plan_files_back
+from millpond.servers.transition_plan import plan_files_back
 from millpond.servers.transition_steps import Transit
 
 CONF = nova.conf.CONF
@@ -54,19 +54,16 @@ def plan_back(host: Host, instance: Any) -> Plan:
     return Plan(server=server, details=plan_files_back(host, server), in_place=in_place)
 
 
-def give_back(host: Host, instance: Any, planned: Plan) -> int:
-    """How many bytes were copied."""
+def give_back(host: Host, instance: Any, planned: Plan) -> None:
     notes = InstanceJournal(
         instance=instance,
         details=planned.details,
         no_return=NO_RETURN,
         besides=dict.fromkeys((each.role for each in planned.in_place), None),
     )
-    size = bytes_to_copy(host, planned.details)
     todo = verb(Transit(host=host, details=planned.details), REVERT)
     journal.run(todo, planned.server, notes, host.watch)
-    LOG.info("server %s: disks are where Nova's own driver finds them", instance.uuid)
-    return size
+    LOG.info("server %s: its disks are where Nova's own driver finds them", instance.uuid)
 
 
 def _objections(host: Host, record: DiskRecord) -> Iterator[str]:

@@ -15,7 +15,7 @@ from nova import context
 from nova.compute import vm_states
 from nova.objects.instance import InstanceList
 
-from millpond.errors import BadConfiguration, BadOption, DiskRefused, HostProblem, MillpondError
+from millpond.errors import BadConfiguration, BadOption, HostProblem, MillpondError, Unsupported
 from millpond.hosts.host import Host
 from millpond.hosts.legacy import find_layout
 from millpond.legacy.disk import NO_EVIDENCE, LegacyDisk, LegacyServer
@@ -26,11 +26,11 @@ from millpond.model.names import ServerId, volume_name
 from millpond.model.server import Content, Disk, Server
 from millpond.model.transition import TransitionDetails
 from millpond.nova.records import InstanceRecords
-from millpond.nova.transition_journal import InstanceJournal, find_begun, is_begun
+from millpond.nova.transition_journal import InstanceJournal, find_begun, is_begun, step_of
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step
 from millpond.servers.transition import refresh_pools
-from millpond.servers.transition_plan import bytes_to_copy, plan_files_in
+from millpond.servers.transition_plan import plan_files_in
 from millpond.servers.transition_steps import (
     TRANSITION,
     Transit,
@@ -118,12 +118,16 @@ def bring_into_pools(host: Host, instance: Any) -> bool:
         if found is None:
             return True
         try:
-            move(host, instance, plan(host, found))
+            planned = plan(host, found)
+            move(host, instance, planned)
         except (MillpondError, OSError) as error:
-            if is_begun(instance):  # it could not be undone either
+            if not is_begun(instance):
+                LOG.warning("server %s stays in Nova's layout: %s", instance.uuid, error)
+                return False
+            if not has_arrived(instance):  # it could not be undone either
                 raise
-            LOG.warning("server %s stays in Nova's layout: %s", instance.uuid, error)
-            return False
+            _leave_for_later(instance, error)
+    refresh_pools(host, [planned.details.after(planned.server)])
     return True
 
 
@@ -137,7 +141,8 @@ def is_concerned(host: Host, instance: Any) -> bool:
 def plan(host: Host, found: Found) -> Plan:
     """Raises what makes it impossible; changes nothing."""
     if found.obstacles:
-        raise DiskRefused(found.disks[0].path, "; ".join(found.obstacles))
+        advice = "'millpond-nova-transition status' says what is in the way of each"
+        raise Unsupported("moving its disks", "; ".join(found.obstacles), advice)
     if host.settings.libvirt.selection.images_type.pools_only:
         raise HostProblem(*_WRONG_IMAGES_TYPE)
     disks = [each.record(target=each.role, bus="") for each in found.disks]
@@ -147,40 +152,49 @@ def plan(host: Host, found: Found) -> Plan:
     return Plan(server=server, details=details, in_place=in_place)
 
 
-def move(host: Host, instance: Any, planned: Plan) -> int:
-    """How many bytes were copied."""
+def move(host: Host, instance: Any, planned: Plan) -> None:
+    """libvirt knows the volumes then, but not what is in them: see refresh_pools()."""
     notes = InstanceJournal(
         instance=instance,
         details=planned.details,
         no_return=NO_RETURN,
         besides={each.role: each for each in planned.in_place},
     )
-    size = bytes_to_copy(host, planned.details)
     todo = verb(Transit(host=host, details=planned.details), TRANSITION)
-    moved = journal.run(todo, planned.server, notes, host.watch)
-    refresh_pools(host, [moved])
-    LOG.info("server %s: disks are in the pools", instance.uuid)
-    return size
+    journal.run(todo, planned.server, notes, host.watch)
+    LOG.info("server %s: its disks are in the pools", instance.uuid)
 
 
 def settle(host: Host, instance: Any) -> None:
-    """Finish or undo what was begun, by the metadata as they are now."""
+    """Finish or undo what was begun, by the metadata as they are now. Raises if that cannot be;
+    but the old places can wait to be cleared."""
     InstanceRecords(instance).refresh()
     if not is_begun(instance):
         return
     server = server_of(host, instance, [])
     begun = find_begun(instance, server, host.shared.settings.instances_path)
-    assert begun
-    details = begun.details
-    disks = details.there if begun.step == NO_RETURN else details.here
+    details, arrived = begun.details, begun.step == NO_RETURN
+    disks = details.there if arrived else details.here
     notes = InstanceJournal(instance=instance, details=details, no_return=NO_RETURN)
     todo = verb(Transit(host=host, details=details), begun.verb)
-    journal.recover(todo, begun.step, replace(server, disks=disks), notes, host.watch)
-    LOG.warning(
-        "server %s: %s had been interrupted at step %r, and is %s",
-        *(instance.uuid, todo.name, begun.step),
-        "finished" if begun.step == NO_RETURN else "undone",
-    )
+    try:
+        journal.recover(todo, begun.step, replace(server, disks=disks), notes, host.watch)
+    except (MillpondError, OSError) as error:
+        if not arrived:
+            raise
+        _leave_for_later(instance, error)
+        return
+    how = "finished" if arrived else "undone"
+    LOG.warning("server %s: an interrupted %s was %s", instance.uuid, todo.name, how)
+
+
+def has_arrived(instance: Any) -> bool:
+    """Of what is begun: whether the records name the new places, and only old ones are left."""
+    return step_of(instance) == NO_RETURN
+
+
+def _leave_for_later(instance: Any, error: Exception) -> None:
+    LOG.warning("server %s: what its disks left is not cleared yet: %s", instance.uuid, error)
 
 
 def verb(transit: Transit, name: str) -> Verb[Server]:
@@ -223,9 +237,10 @@ def look_at_start(host: Host) -> None:
         reason, advice = _WRONG_IMAGES_TYPE
         raise BadConfiguration((BadOption("[libvirt] images_type", f"{reason}: {named}", advice),))
     LOG.warning(
-        "%d servers on this host have disks that Nova's own driver made: %s. Each comes into the "
+        "servers on this host with disks that Nova's own driver made: %d. Each comes into the "
         "storage pools at its next hard reboot or start; 'millpond-nova-transition status' says "
-        "what is in the way, and 'millpond-nova-transition run --all' moves those that are off",
+        "what is in the way, and 'millpond-nova-transition run --all' moves those that are off: "
+        "%s",
         *(len(found), named),
     )
 

@@ -27,11 +27,13 @@ from millpond.errors import (
 from millpond.hosts.host import Host
 from millpond.legacy.disk import LegacyDisk
 from millpond.model.names import ServerId, printable
+from millpond.model.server import Server
 from millpond.model.sizes import format_size
 from millpond.nova import giving_back, program, transition, wiring
 from millpond.nova.records import InstanceRecords
 from millpond.nova.transition import Found, describe
 from millpond.nova.transition_journal import is_begun
+from millpond.servers.transition import refresh_pools
 from millpond.servers.transition_plan import bytes_to_copy
 
 _NAME = "millpond-nova-transition"
@@ -92,16 +94,16 @@ def _parser() -> argparse.ArgumentParser:
 def _status(host: Host, asked: argparse.Namespace) -> int:
     found = transition.find_all(host, transition.instances_of(host))
     if asked.json:
-        print(json.dumps([_plain(each) for each in found], indent=2))
+        print(json.dumps([_plain(host, each) for each in found], indent=2))
         return 0
     for number, each in enumerate(found):
-        print(printable("\n".join((*([""] if number else []), *_lines(each))), keep="\n"))
+        print(printable("\n".join((*([""] if number else []), *_lines(host, each))), keep="\n"))
     if not found:
         print(_NONE)
     return 0
 
 
-def _plain(found: Found) -> dict[str, Any]:
+def _plain(host: Host, found: Found) -> dict[str, Any]:
     return {
         **_named(found.instance),
         "state": found.instance.vm_state,
@@ -118,18 +120,29 @@ def _plain(found: Found) -> dict[str, Any]:
             }
             for each in found.disks
         ],
-        "in_the_way": found.obstacles,
+        "in_the_way": _in_the_way(host, found),
     }
 
 
-def _lines(found: Found) -> Iterator[str]:
+def _lines(host: Host, found: Found) -> Iterator[str]:
     instance = found.instance
     yield f"Server      {describe(instance)}"
     yield f"State       {instance.task_state or instance.vm_state}"
     if found.begun:
         yield f"Interrupted its disks were being moved; '{_NAME} run {instance.uuid}' ends that"
     yield from (f"Disk        {_describe(each)}" for each in found.disks)
-    yield from (f"In the way  {each}" for each in found.obstacles)
+    yield from (f"In the way  {each}" for each in _in_the_way(host, found))
+
+
+def _in_the_way(host: Host, found: Found) -> tuple[str, ...]:
+    """With what a plan finds."""
+    if found.obstacles or found.begun:
+        return found.obstacles
+    try:
+        transition.plan(host, found)
+    except MillpondError as error:
+        return (str(error),)
+    return ()
 
 
 def _describe(disk: LegacyDisk) -> str:
@@ -139,6 +152,8 @@ def _describe(disk: LegacyDisk) -> str:
 
 
 def _run(host: Host, asked: argparse.Namespace) -> int:
+    moved: list[Server] = []
+
     def move(instance: Any) -> tuple[int, int]:
         _refuse_busy(instance)
         if transition.is_on(host, instance) or instance.vm_state not in _OFF:
@@ -149,15 +164,19 @@ def _run(host: Host, asked: argparse.Namespace) -> int:
         if found is None:
             return 0, 0
         planned = transition.plan(host, found)
-        if asked.dry_run:
-            return planned.disks, bytes_to_copy(host, planned.details)
-        return planned.disks, transition.move(host, instance, planned)
+        copied = bytes_to_copy(host, planned.details)
+        if not asked.dry_run:
+            transition.move(host, instance, planned)
+            moved.append(planned.details.after(planned.server))
+        return planned.disks, copied
 
     every = transition.instances_of(host)
     concerned = [each.instance for each in transition.find_all(host, every)]
     chosen = _choose(every, concerned, asked)
     said = "would move the disks of {}" if asked.dry_run else "moved the disks of {}"
-    return _each(host, chosen, move, said, asked)
+    status = _each(host, chosen, move, said, asked)
+    refresh_pools(host, moved)  # once for all
+    return status
 
 
 def _revert(host: Host, asked: argparse.Namespace) -> int:
@@ -172,7 +191,9 @@ def _revert(host: Host, asked: argparse.Namespace) -> int:
         if not InstanceRecords(instance).any():
             return 0, 0
         planned = giving_back.plan_back(host, instance)
-        return planned.disks, giving_back.give_back(host, instance, planned)
+        copied = bytes_to_copy(host, planned.details)
+        giving_back.give_back(host, instance, planned)
+        return planned.disks, copied
 
     every = transition.instances_of(host)
     ours = [each for each in every if InstanceRecords(each).any() or is_begun(each)]

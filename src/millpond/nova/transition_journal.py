@@ -76,10 +76,13 @@ def is_begun(instance: Any) -> bool:
     return bool(instance.system_metadata.get(_STEP))
 
 
-def find_begun(instance: Any, server: Server, instances: Path) -> Begun | None:
-    """Raises DamagedRecord."""
-    if not is_begun(instance):
-        return None
+def step_of(instance: Any) -> str:
+    """That is under way; empty if none is."""
+    return str(instance.system_metadata.get(_STEP, "")).partition(" ")[2]
+
+
+def find_begun(instance: Any, server: Server, instances: Path) -> Begun:
+    """Of one that is begun. Raises DamagedRecord."""
     verb, _, step = instance.system_metadata[_STEP].partition(" ")
     if verb not in (TRANSITION, REVERT):
         raise DamagedRecord(Path(server.id, _STEP), f"it speaks of {verb!r}")
