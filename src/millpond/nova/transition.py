@@ -42,6 +42,11 @@ from millpond.servers.transition_steps import (
 LOG = logging.getLogger(__name__)
 
 NO_RETURN = "remove"
+_NONE_IS_LEFT = (
+    "images_type is libvirt-storage, but servers on this host have disks that Nova's own driver "
+    "made"
+)
+_UNTIL_NONE_IS = "set it to what Nova had until 'millpond-nova-transition status' lists none"
 _STAYS = (Content.KERNEL, Content.RAMDISK)
 _UNSETTLED = {
     vm_states.RESCUED: "it is in rescue",
@@ -144,7 +149,7 @@ def plan(host: Host, found: Found) -> Plan:
         advice = "'millpond-nova-transition status' says what is in the way of each"
         raise Unsupported("moving its disks", "; ".join(found.obstacles), advice)
     if host.settings.libvirt.selection.images_type.pools_only:
-        raise HostProblem(*_WRONG_IMAGES_TYPE)
+        raise HostProblem(_NONE_IS_LEFT, _UNTIL_NONE_IS)
     disks = [each.record(target=each.role, bus="") for each in found.disks]
     server = server_of(host, found.instance, [each for each in disks if each.path])
     details = plan_files_in(host, server)
@@ -234,8 +239,8 @@ def look_at_start(host: Host) -> None:
         return
     named = ", ".join(describe(each.instance) for each in found)
     if host.settings.libvirt.selection.images_type.pools_only:
-        reason, advice = _WRONG_IMAGES_TYPE
-        raise BadConfiguration((BadOption("[libvirt] images_type", f"{reason}: {named}", advice),))
+        reason = f"{_NONE_IS_LEFT}: {named}"
+        raise BadConfiguration((BadOption("[libvirt] images_type", reason, _UNTIL_NONE_IS),))
     LOG.warning(
         "servers on this host with disks that Nova's own driver made: %d. Each comes into the "
         "storage pools at its next hard reboot or start; 'millpond-nova-transition status' says "
@@ -243,12 +248,6 @@ def look_at_start(host: Host) -> None:
         "%s",
         *(len(found), named),
     )
-
-
-_WRONG_IMAGES_TYPE = (
-    "it is libvirt-storage, but servers on this host have disks that Nova's own driver made",
-    "set it to what Nova had until 'millpond-nova-transition status' lists none",
-)
 
 
 def describe(instance: Any) -> str:
