@@ -145,6 +145,21 @@ def test_a_base_that_is_not_raw_stays_what_it_is(renamed: Found) -> None:
     assert came["known to libvirt"]
 
 
+def test_logical_volumes_get_records_and_lose_them(pond: PrivateLibvirtd) -> None:
+    came = run(pond, "in_place", images_type="lvm", images_volume_group="vg0")["in_place"]
+    ours = ["disk", "disk.config", "disk.swap"]
+    assert came["concerned"]
+    assert (came["move noted"], came["move recovered"]) == ([], [])
+    assert (came["remove noted"], came["remove recovered"]) == (ours, ours)
+    assert not came["concerned later"]
+    assert came["record"] == f"{came['pool']}/{came['id']}_disk"
+    assert came["places"] == "pool"
+    assert came["revert"] == [0, 3, ""]
+    assert came["records"] == []
+    assert came["config drive"]
+    assert came["found again"]
+
+
 @pytest.mark.parametrize(
     ("what", "words"),
     {

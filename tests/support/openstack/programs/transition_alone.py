@@ -21,8 +21,9 @@ from nova.virt.libvirt.driver import LibvirtDriver
 
 from millpond.errors import HostProblem
 from millpond.hosts.cache import list_templates
-from millpond.model.formats import DiskFormat
+from millpond.model.formats import Backend, DiskFormat
 from millpond.model.names import ImageId, template_name
+from millpond.model.volume import Volume
 from millpond.nova import giving_back, transition, transition_command
 from millpond.nova.records import InstanceRecords
 from millpond.nova.recovery import recover
@@ -459,6 +460,51 @@ def with_a_base_that_is_not_raw(driver: Driver) -> Any:
         "described": describe(driver, instance, "disk"),
         "known to libvirt": bool(driver.millpond.pools.base.find(base.name)),
     }
+
+
+class Group:
+    """A volume group as libvirt would show it: there is none here."""
+
+    def __init__(self, pool: str, *names: str) -> None:
+        self._volumes = [
+            Volume(pool=pool, name=each, path=f"/dev/vg0/{each}", capacity=2**30, allocation=2**30)
+            for each in names
+        ]
+
+    def volumes(self) -> list[Volume]:
+        return self._volumes
+
+
+def in_place(driver: Driver) -> Any:
+    """Logical volumes, and a config drive, which is a file then; killed, moved and given back."""
+    instance = new_instance(vm_state=vm_states.STOPPED, task_state=None)
+    home(instance).mkdir()
+    config = os.urandom(4096)
+    (home(instance) / "disk.config").write_bytes(config)
+    host = driver.millpond
+    pool = host.pool_plan.by_backend[Backend.LVM].name
+    group = Group(pool, f"{instance.uuid}_disk", f"{instance.uuid}_disk.swap")
+    layout = host.nova_layout({Backend.LVM: group})
+    found: dict[str, Any] = {}
+    with mock.patch.object(transition, "find_layout", return_value=layout):
+        found["concerned"] = transition.is_concerned(host, instance)
+        for step in ("move", "remove"):
+            here = again(instance)
+            die_at(driver, ("transition", step, "begin"), lambda: hard_reboot(driver, here))  # noqa: B023
+            found[f"{step} noted"] = records(instance)
+            recover(host, CONF.host, Path(CONF.state_path))
+            found[f"{step} recovered"] = records(instance)
+        here = again(instance)
+        hard_reboot(driver, here)
+        found["concerned later"] = transition.is_concerned(host, here)
+        found["record"] = InstanceRecords(here).get("disk").disk.location
+        found["places"] = contents(driver, instance)["disk.config"]
+        status, told = command("revert", instance.uuid)
+        found["revert"] = [status, told[0]["disks"], told[0]["error"]]
+        found["records"] = records(instance)
+        found["config drive"] = (home(instance) / "disk.config").read_bytes() == config
+        found["found again"] = transition.is_concerned(host, again(instance))
+    return {**found, "pool": pool, "id": instance.uuid}
 
 
 def raw_goes_back(driver: Driver) -> Any:
