@@ -151,8 +151,11 @@ def test_a_server_from_before_goes_on(
     millpond_driver.start("raw:rbd", extra=as_it_was)
     new = user.create(offer.images["raw"], offer.flavor)
     user.await_console(new, "READY")
+    _, told = millpond_driver.transition("status")
+    assert [each["server"] for each in told] == [old.id]
     user.reboot(old, "HARD")
     user.await_console(old, "BOOTS 0002")
+    assert millpond_driver.transition("status") == (0, [])
     user.stop(old)
     user.start(old)
     user.await_console(old, "BOOTS 0003")
@@ -161,6 +164,16 @@ def test_a_server_from_before_goes_on(
     user.unrescue(old)
     user.await_console(old, "BOOTS 0004")
     assert {each for each in _images(ceph) if each.startswith(old.id)} == disks_before
+    user.stop(old)
+    status, (told,) = millpond_driver.transition("revert", old.id)
+    assert (status, told["disks"]) == (0, len(disks_before))
+    nova.start(extra=as_it_was)
+    user.start(old)
+    user.await_console(old, "BOOTS 0005")
+    assert {each for each in _images(ceph) if each.startswith(old.id)} == disks_before
+    millpond_driver.start("raw:rbd", extra=as_it_was)
+    user.reboot(old, "HARD")
+    user.await_console(old, "BOOTS 0006")
     user.delete(old)
     assert [each for each in _images(ceph) if each.startswith(old.id)] == []
     user.reboot(new, "HARD")

@@ -64,8 +64,9 @@ class NovaBases:
     def adopt_base(self, base: TemplateRef, image: Image | None) -> None:
         """What a disk of Nova's is backed by, as the template that it is from now on; ``image`` is
         what it was made from, if that is known. One that is not raw stays what it is, because
-        Nova gives it the name that a raw template has."""
+        Nova gives it the name that a raw template has; but libvirt has to know it."""
         if base.format is not DiskFormat.RAW:
+            self._show_to_libvirt(base.volume)
             return
         with self._store.lock(base.volume):
             path = self._store.cache / base.volume
@@ -127,11 +128,15 @@ class NovaBases:
     def _adopt(self, path: Path, template: Template) -> Template:
         """As if we had made it; the record comes last."""
         _protect(path)
-        if self._store.pool.find(path.name) is None:
-            self._store.pool.refresh()
+        self._show_to_libvirt(path.name)
         self._store.put(template)
         LOG.info("adopted %s, which Nova had made", path)
         return template
+
+    def _show_to_libvirt(self, name: str) -> None:
+        """As a volume: a domain names it by its pool."""
+        if self._store.pool.find(name) is None:
+            self._store.pool.refresh()
 
 
 def _protect(path: Path) -> None:

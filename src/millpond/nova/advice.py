@@ -25,7 +25,7 @@ _PROGRAMS = {
     Tool.HOSTS: "openstack hypervisor list",
     Tool.REPORT_HOSTS: "openstack hypervisor list",
     Tool.OPTIONS: "millpond config sample",
-    Tool.LEGACY: "millpond-nova-doctor",
+    Tool.LEGACY: "millpond-nova-transition status",
     Tool.TRANSITION: "openstack server reboot --hard",
     Tool.EXPLAIN: "openstack image show IMAGE",
 }

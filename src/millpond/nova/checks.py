@@ -20,7 +20,9 @@ from millpond.model.names import ServerId, split_volume_name
 from millpond.nova.peers import is_proven_apart
 from millpond.nova.records import InstanceRecords
 from millpond.nova.recovery import SNAPSHOT, advice, pools_of_disks, remove, remove_unfinished
+from millpond.nova.transition import describe, find_all
 
+_LEGACY = f"'{Tool.LEGACY}' shows them; a hard reboot or a start moves them into the pools"
 _HOST = {check.name: check for check in checks.CHECKS}
 
 
@@ -70,6 +72,25 @@ def domains(host: Host) -> Iterator[Finding]:
         yield ok("no server in ERROR has lost its domain")
 
 
+def legacy(host: Host) -> Iterator[Finding]:
+    """Whose disks Nova's own driver made, and what was left between its layout and the pools."""
+    found = find_all(host, _instances(host))
+    begun = [describe(each.instance) for each in found if each.begun]
+    if begun:
+        yield problem(
+            f"{counted(len(begun), 'server')} left in the middle of a transition: {some(begun)}",
+            "'millpond-nova-transition run' with their ids ends it, if they are off",
+        )
+    names = [describe(each.instance) for each in found if not each.begun]
+    what = f"{counted(len(names), 'server')} with disks that Nova's own driver made: {some(names)}"
+    if names and host.settings.libvirt.selection.images_type.pools_only:
+        yield problem(f"images_type = libvirt-storage, but there are {what}", _LEGACY)
+    elif names:
+        yield warning(what, _LEGACY)
+    elif not begun:
+        yield ok("no server has disks that Nova's own driver made")
+
+
 def copies(host: Host) -> Iterator[Finding]:
     left = [
         (server, found)
@@ -103,6 +124,7 @@ CHECKS = (
     *(_HOST[name] for name in ("pools", "permissions", "templates")),
     Check(name="operations", looks=(unfinished, copies), needs=("versions", "records", "pools")),
     Check(name="domains", looks=(domains,), needs=("versions", "records")),
+    Check(name="legacy", looks=(legacy,), needs=("versions", "records", "pools")),
     _HOST["disks"],
     Check(name="volumes", looks=(volumes,), needs=("records", "pools")),
 )

@@ -7,21 +7,11 @@ import argparse
 import sys
 from dataclasses import replace
 
-import nova.cmd.compute
-import nova.conf.libvirt
-import nova.config
-import nova.db.main.api
-from nova import objects
-from nova.conductor.rpcapi import ConductorAPI
-from nova.objects.base import NovaObject
-
-from millpond import config
 from millpond.doctor import report
 from millpond.doctor.examination import examine_host
 from millpond.doctor.finding import Finding
 from millpond.errors import MillpondError
-from millpond.model.names import printable
-from millpond.nova import wiring
+from millpond.nova import program, wiring  # the first: it sets up threads as Nova has them
 from millpond.nova.advice import reword_for_nova
 from millpond.nova.checks import CHECKS
 
@@ -29,15 +19,11 @@ from millpond.nova.checks import CHECKS
 def main() -> None:
     asked, rest = _parser().parse_known_args()
     try:
-        _configure([sys.argv[0], *rest])
+        program.configure([sys.argv[0], *rest])
         found = examine_host(wiring.host(), CHECKS, repair=asked.repair)
         sys.exit(report.tell(map(_reword, found), as_json=asked.json))
     except MillpondError as error:
-        words = printable(
-            f"millpond-nova-doctor: {error}\n  {reword_for_nova(error.advice)}", keep="\n"
-        )
-        print(words, file=sys.stderr)
-        sys.exit(error.exit_code)
+        program.fail("millpond-nova-doctor", error)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -52,15 +38,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
-
-
-def _configure(words: list[str]) -> None:
-    """As nova-compute does it for itself."""
-    config.widen(nova.conf.libvirt.libvirt_imagebackend_opts)
-    nova.config.parse_args(words)
-    objects.register_all()
-    nova.db.main.api.DISABLE_DB_ACCESS = True
-    NovaObject.indirection_api = ConductorAPI()
 
 
 def _reword(finding: Finding) -> Finding:

@@ -30,7 +30,7 @@ from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.names import ImageId, ServerId, template_name
 from millpond.model.server import Disk
 from millpond.model.sizes import GiB
-from millpond.nova import wiring
+from millpond.nova import transition, wiring
 from millpond.nova.evacuation import SavesServers, is_shared_with, mark_pools
 from millpond.nova.explaining import explaining
 from millpond.nova.images import GuestDisk, PoolBackend
@@ -82,6 +82,7 @@ class MillpondDriver(ResizesServers, MovesRunningServers, SavesServers):
             self.millpond.handlers.chosen.init()
             mark_pools(self.millpond)
         recover(self.millpond, host, Path(CONF.libvirt.snapshots_directory))
+        transition.look_at_start(self.millpond)
 
     def spawn(self, context: Any, instance: Any, image_meta: Any, *args: Any, **kw: Any) -> None:
         """Nova leaves to the next spawn what a failed unshelving has made; the server may be
@@ -114,6 +115,15 @@ class MillpondDriver(ResizesServers, MovesRunningServers, SavesServers):
         except exception.ImageUnacceptable as error:
             raise exception.InstanceFaultRollback(inner_exception=error) from error
         raise NotImplementedError
+
+    def _hard_reboot(self, context: Any, instance: Any, *args: Any, **kw: Any) -> None:
+        """Also how Nova starts a server. Before it describes the disks, they come into the pools;
+        those that cannot stay what they are."""
+        with explaining(), _lock(instance):
+            if transition.is_concerned(self.millpond, instance):
+                self._destroy(instance)  # which Nova does first
+                transition.bring_into_pools(self.millpond, instance)
+        super()._hard_reboot(context, instance, *args, **kw)
 
     def unrescue(self, context: Any, instance: Any) -> None:
         super().unrescue(context, instance)

@@ -25,6 +25,12 @@ _FORMER = "millpond-former_"
 came from, until that is confirmed or reverted."""
 _MOVING = ("pre-migrating", "migrating", "post-migrating", "finished", "confirming", "reverting")
 """As Nova calls the states of a migration whose server may still go back."""
+_OURS = (_PREFIX, "millpond-")
+"""Of these and of other keys of ours, which are no records."""
+
+
+def record_key(role: str) -> str:
+    return _PREFIX + role
 
 
 class InstanceRecords:
@@ -44,7 +50,7 @@ class InstanceRecords:
             now = Instance.get_by_uuid(admin, self._id, expected_attrs=["system_metadata"])
             found = now.system_metadata.items()
             self._instance.system_metadata.update(
-                {key: text for key, text in found if key.startswith((_PREFIX, _FORMER))}
+                {key: text for key, text in found if key.startswith(_OURS)}
             )
 
     def has(self, role: str) -> bool:
@@ -52,7 +58,7 @@ class InstanceRecords:
 
     def any(self) -> bool:
         """Whether a disk of it is ours, be its record readable or not."""
-        return any(True for _ in self._roles())
+        return any(True for _ in self.roles())
 
     def find(self, role: str) -> DiskRecord | None:
         text = self._instance.system_metadata.get(_PREFIX + role)
@@ -61,14 +67,14 @@ class InstanceRecords:
     def get(self, role: str) -> DiskRecord:
         if found := self.find(role):
             return found
-        raise DiskNotFound(self._instance.display_name, role, tuple(self._roles()))
+        raise DiskNotFound(self._instance.display_name, role, tuple(self.roles()))
 
     def all(self) -> list[DiskRecord]:
-        return [self.get(role) for role in self._roles()]
+        return [self.get(role) for role in self.roles()]
 
     def readable(self) -> list[DiskRecord]:
         found = []
-        for role in self._roles():
+        for role in self.roles():
             with suppress(UnreadableRecord):
                 found.append(self.get(role))
         return found
@@ -84,18 +90,32 @@ class InstanceRecords:
         former: Mapping[str, DiskRecord | None] = MappingProxyType({}),
     ) -> None:
         """At once; None: there is none any more. Refused as put() is."""
-        for prefix, each in ((_PREFIX, records), (_FORMER, former)):
-            for role, record in each.items():
-                text = short.encode(record) if record else ""
-                self._instance.system_metadata[prefix + role] = text
-        self._instance.save(expected_task_state=[self._instance.task_state])
+        self.write(
+            {
+                prefix + role: short.encode(record) if record else ""
+                for prefix, each in ((_PREFIX, records), (_FORMER, former))
+                for role, record in each.items()
+            }
+        )
 
     def former(self) -> dict[str, DiskRecord]:
         """By role: what the server had before it was moved. Its volumes are on the host that it
         came from."""
-        roles = self._roles(_FORMER)
+        roles = self.roles(_FORMER)
         texts = {role: self._instance.system_metadata[_FORMER + role] for role in roles}
         return {role: short.decode(text, self._id, role) for role, text in texts.items()}
+
+    def write(self, texts: Mapping[str, str]) -> None:
+        """These keys at once, or none of them. Refused by Nova as put() is."""
+        metadata = self._instance.system_metadata
+        before = dict(metadata)
+        metadata.update(texts)
+        try:
+            self._instance.save(expected_task_state=[self._instance.task_state])
+        except BaseException:  # whoever goes on with the instance sees what was before
+            metadata.clear()
+            metadata.update(before)
+            raise
 
     def remove(self, role: str) -> None:
         """Emptied and not taken away: Nova shows keys again that were."""
@@ -111,7 +131,7 @@ class InstanceRecords:
     def _id(self) -> ServerId:
         return ServerId(self._instance.uuid)
 
-    def _roles(self, prefix: str = _PREFIX) -> Iterator[str]:
+    def roles(self, prefix: str = _PREFIX) -> Iterator[str]:
         found = sorted(self._instance.system_metadata.items())
         ours = (key for key, text in found if key.startswith(prefix) and text)
         return (key.removeprefix(prefix) for key in ours)

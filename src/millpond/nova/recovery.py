@@ -20,6 +20,8 @@ from millpond.libvirt.libvirt_pool import LibvirtPool
 from millpond.model.names import ServerId, split_volume_name
 from millpond.nova.explaining import MillpondFailed, explaining
 from millpond.nova.records import InstanceRecords
+from millpond.nova.transition import settle
+from millpond.nova.transition_journal import is_begun
 
 LOG = logging.getLogger(__name__)
 
@@ -83,6 +85,9 @@ def remove_unfinished(disks: Disks, records: InstanceRecords) -> list[str]:
 def _recover(host: Host, admin: Any, instance: Any) -> None:
     if instance.task_state == task_states.DELETING:
         return  # Nova goes on with it
+    if is_begun(instance):
+        with explaining():
+            settle(host, instance)
     records = InstanceRecords(instance)
     if instance.task_state in SNAPSHOT:
         with explaining():

@@ -41,16 +41,33 @@ def is_unfinished(server: Server) -> bool:
 
 def plan_transition(host: Host, server: Server, *, starts: bool = False) -> TransitionDetails:
     """Into the pools."""
+    _refuse_unsettled(host, server)
+    return replace(plan_files_in(host, server), starts=starts)
+
+
+def plan_revert(host: Host, server: Server) -> TransitionDetails:
+    """Into the instance directory, where Nova finds them."""
+    _refuse_unsettled(host, server)
+    return plan_files_back(host, server)
+
+
+def _refuse_unsettled(host: Host, server: Server) -> None:
+    steps.refuse_unsettled(server)
+    steps.refuse_overlays(host, server)
+
+
+def plan_files_in(host: Host, server: Server) -> TransitionDetails:
+    """Into the pools, of a server whose domain may be somebody else's."""
     here = tuple(each for each in server.disks if each.path)
     for disk in here:
         if missing := host.legacy_storage.missing(disk):
             raise DiskRefused(disk.path, f"{', '.join(map(str, missing))} is missing")
     there = tuple(as_volume(host, server, each) for each in here)
-    return _plan(host, server, here, there, starts=starts)
+    return _plan(host, server, here, there)
 
 
-def plan_revert(host: Host, server: Server) -> TransitionDetails:
-    """Into the instance directory, where Nova finds them."""
+def plan_files_back(host: Host, server: Server) -> TransitionDetails:
+    """Out of them, the same."""
     what, here = f"giving server {server.name!r} back to Nova", server.disks
     if legacy := [each.role for each in here if each.path]:
         reason = f"{', '.join(legacy)} is in its layout already"
@@ -58,11 +75,14 @@ def plan_revert(host: Host, server: Server) -> TransitionDetails:
     if odd := [each.role for each in here if not is_nova_disk(each)]:
         reason = f"Nova's driver would not find {', '.join(odd)}"
         raise Unsupported(what, reason, f"'{Tool.SERVER} export' saves it")
-    directory = host.shared.settings.instances_path / server.id
-    there = tuple(
-        replace(each, pool="", volume="", path=str(directory / each.role)) for each in here
-    )
-    return _plan(host, server, here, there, starts=False)
+    directory = host.shared.settings.instances_path
+    there = tuple(as_file(directory, server, each) for each in here)
+    return _plan(host, server, here, there)
+
+
+def as_file(instances: Path, server: Server, disk: Disk) -> Disk:
+    """As Nova lays it out."""
+    return replace(disk, pool="", volume="", path=str(instances / server.id / disk.role))
 
 
 def as_volume(host: Host, server: Server, disk: Disk) -> Disk:
@@ -82,13 +102,11 @@ def file_of(host: Host, disk: Disk) -> Path:
 
 
 def _plan(
-    host: Host, server: Server, here: Sequence[Disk], there: Sequence[Disk], *, starts: bool
+    host: Host, server: Server, here: Sequence[Disk], there: Sequence[Disk]
 ) -> TransitionDetails:
     if not host.probe_local_files():
         what, reason = f"moving the disks of server {server.name!r}", "its files are to be moved"
         raise NeedsHostFiles(what, reason, str(host.shared.settings.instances_path))
-    steps.refuse_unsettled(server)
-    steps.refuse_overlays(host, server)
     ways = {}
     for before, after in zip(here, there, strict=True):
         source, target = file_of(host, before), file_of(host, after)
@@ -100,7 +118,6 @@ def _plan(
         here=tuple(here),
         there=tuple(there),
         ways=ways,
-        starts=starts,
         prepares=bool(host.claims) or any(each.template for each in there),
     )
     check_space(host, details)

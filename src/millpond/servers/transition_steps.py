@@ -54,15 +54,12 @@ def transiting(transit: Transit) -> Verb[Server]:
 
     first = step("prepare", prepare)
     stop, start = step("stop", _stop), Step("start", partial(steps.power_on, host))
-    copy, copies = step("copy", _copy), Way.COPY in details.ways.values()
     return Verb(
         TRANSITION,
         (
             *((replace(first, undo=partial(unclaim, transit)),) if details.prepares else ()),
             *((replace(stop, undo=partial(start_again, host, True)),) if details.starts else ()),
-            *((replace(copy, undo=partial(_delete_copies, transit)),) if copies else ()),
-            *((step("verify", _verify),) if copies else ()),
-            Step("move", partial(_move, transit), partial(_move_back, transit)),
+            *moving_files(transit),
             Step("domain", partial(steps.define, host), partial(define_as_before, transit)),
             step("remove", remove_old),
             *((start,) if details.starts else ()),
@@ -73,6 +70,15 @@ def transiting(transit: Transit) -> Verb[Server]:
         arrived=partial(_runs_there, transit),
         no_return="remove",
     )
+
+
+def moving_files(transit: Transit) -> tuple[Step[Server], ...]:
+    """Until the files are where they shall be, and nobody has been told."""
+    copy = Step("copy", as_step(partial(_copy, transit)), partial(_delete_copies, transit))
+    verify = Step("verify", as_step(partial(_verify, transit)))
+    move = Step("move", partial(_move, transit), partial(_move_back, transit))
+    copies = Way.COPY in transit.details.ways.values()
+    return (copy, verify, move) if copies else (move,)
 
 
 def prepare(transit: Transit, server: Server) -> None:

@@ -63,6 +63,13 @@ class Deployment:
         assert done.stdout, done.stderr
         return done.returncode, json.loads(done.stdout)
 
+    def transition(self, *words: str) -> tuple[int, list[dict[str, Any]]]:
+        """millpond-nova-transition: its exit status, and what it says."""
+        program = (python(), "-W", "ignore", "-m", "millpond.nova.transition_command")
+        done = self.compute.run(*program, *words, "--json", **self._path())
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout)
+
     def problems(self, *words: str) -> list[str]:
         """What the doctor finds wrong, in its own words."""
         code, found = self.doctor(*words)

@@ -12,6 +12,7 @@ from tests.support.openstack.nova import Sections, merged
 from tests.support.openstack.service import isolated
 
 PROGRAM = Path(__file__).parent / "programs/driver_alone.py"
+TRANSITIONS = PROGRAM.with_name("transition_alone.py")
 
 
 def run(
@@ -19,10 +20,11 @@ def run(
     libvirtd: PrivateLibvirtd,
     scenarios: tuple[str, ...],
     extra: Sections | None = None,
+    program: Path = PROGRAM,
 ) -> dict[str, Any]:
-    """What came of each of these scenarios in programs/driver_alone.py; most of the time goes by
-    before the first."""
-    done = start(directory, libvirtd, PROGRAM, *scenarios, extra=extra)
+    """What came of each of these scenarios in the program; most of the time goes by before the
+    first."""
+    done = start(directory, libvirtd, program, *scenarios, extra=extra)
     assert done.returncode == 0, done.stderr[-5000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -319,13 +319,14 @@ def disk_in_the_domain(driver: Driver) -> Any:
     return described.to_xml()
 
 
-def main(*words: str) -> None:
+def main(known: Mapping[str, Any], *words: str) -> None:
+    """``known``: functions by the names of their scenarios."""
     *scenarios, _option, conf = words
     driver = set_up(conf)
     found = {}
     for each in scenarios:
         try:
-            found[each] = globals()[each](driver)
+            found[each] = known[each](driver)
         except Exception:
             found[each] = traceback.format_exc()
         clear(driver)
@@ -343,4 +344,4 @@ def clear(driver: Driver) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(globals(), *sys.argv[1:])
