@@ -13,7 +13,6 @@ from tests.support.openstack.environment import reason_to_skip
 
 pytestmark = pytest.mark.timeout(300)
 
-NOT_YET = "Millpond does not move the disks of servers between hosts yet"
 ENDED = "UnexpectedDeletingTaskStateError"
 
 Found = dict[str, Any]
@@ -70,15 +69,17 @@ class TestDeleting:
 
 
 class TestMoves:
-    @pytest.mark.parametrize("way", ["to here", "from here", "to another cell", "evacuated"])
-    def test_a_server_with_a_disk_of_ours_stays_where_it_is(self, found: Found, way: str) -> None:
-        assert NOT_YET in found["moves"][way]
+    def test_a_server_with_a_disk_of_ours_goes_to_no_other_driver_and_no_other_cell(
+        self, found: Found
+    ) -> None:
+        assert "does not run Millpond's driver" in found["moves"]["to another driver"]
+        assert "into another cell" in found["moves"]["to another cell"]
 
     def test_a_server_from_before_does_not_come_to_a_host_without_files(
         self, found: Found
     ) -> None:
         assert "no disks outside of storage pools" in found["moves"]["from before"]
-        assert NOT_YET in found["moves"]["evacuated from before"]
+        assert "Nova's legacy layout" in found["moves"]["evacuated from before"]
 
     def test_a_server_without_a_disk_is_evacuated(self, found: Found) -> None:
         assert found["moves"]["evacuated without a disk"] == ""

@@ -22,6 +22,7 @@ from oslo_concurrency import lockutils
 
 from millpond.disks import image_types, precache, space
 from millpond.disks.backend import ImageFile
+from millpond.errors import BadConfiguration
 from millpond.hosts.cache import list_templates, prune_bases
 from millpond.hosts.capabilities import disk_space, supported_image_types
 from millpond.hosts.host import Host
@@ -82,7 +83,11 @@ class MillpondDriver(ResizesServers, MovesRunningServers, SavesServers):
             self.millpond.handlers.chosen.init()
             mark_pools(self.millpond)
         recover(self.millpond, host, Path(CONF.libvirt.snapshots_directory))
-        transition.look_at_start(self.millpond)
+        try:
+            transition.look_at_start(self.millpond)
+        except BadConfiguration as error:  # oslo.service would go on without a manager
+            LOG.critical("%s", error)
+            os._exit(error.exit_code)
 
     def spawn(self, context: Any, instance: Any, image_meta: Any, *args: Any, **kw: Any) -> None:
         """Nova leaves to the next spawn what a failed unshelving has made; the server may be

@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 import nova.conf
+from nova import exception
 from nova.virt.libvirt.driver import LibvirtDriver
 
 from millpond.errors import MillpondError, PoolNotFound
@@ -16,6 +17,7 @@ from millpond.model.formats import DiskFormat
 from millpond.model.server import Content, Disk
 from millpond.model.volume import VolumeSpec
 from millpond.nova.explaining import explaining
+from millpond.nova.live_moves import has_local_disks
 from millpond.nova.records import InstanceRecords
 
 CONF = nova.conf.CONF
@@ -32,12 +34,17 @@ class SavesServers(LibvirtDriver):
         it is made anew from its image, as Nova's own driver does it."""
         records = InstanceRecords(instance)
         if not records.any():
-            return bool(super().instance_on_disk(instance))
+            is_here = bool(super().instance_on_disk(instance))
+            if is_here and has_local_disks(instance):  # a new disk would take the place of those
+                error = exception.InstanceEvacuateNotSupported(_LEGACY)
+                raise exception.InstanceFaultRollback(inner_exception=error)
+            return is_here
         with explaining():
             needed = (each.disk for each in records.all() if each.disk.content not in _REMADE)
             return all(has_disk_of(self.millpond, instance.host, each) for each in needed)
 
 
+_LEGACY = "Millpond does not evacuate servers whose disks lie in Nova's legacy layout"
 _REMADE = (Content.SWAP, Content.CONFIG)
 
 

@@ -229,6 +229,14 @@ class MovesRunningServers(LibvirtDriver):
         ours = {each.disk.volume for each in InstanceRecords(instance).readable()}
         return [each for each in found if Path(each["path"]).name not in ours]
 
+    def _get_instance_disk_info_from_config(
+        self, guest_config: Any, block_device_info: Any
+    ) -> Any:
+        """What the pools have is counted there."""
+        found = super()._get_instance_disk_info_from_config(guest_config, block_device_info)
+        ours = {each.path for each in self.millpond.pool_plan.directories()}
+        return [each for each in found if str(Path(each["path"]).parent) not in ours]
+
     def _targets(self, guest: Any, instance: Any, journey: Journey, way: Way) -> dict[str, Disk]:
         """By the device that the guest sees: disks of ours that QEMU mirrors in this way."""
         disks = {each.disk.volume: each.disk for each in InstanceRecords(instance).all()}

@@ -20,6 +20,7 @@ import nova.db.main.api as main_db
 from nova import context, exception, objects
 from nova.compute import task_states, vm_states
 from nova.db.main import models
+from nova.virt.libvirt import utils as libvirt_utils
 from nova.virt.libvirt.driver import LibvirtDriver
 
 from millpond import config
@@ -233,12 +234,12 @@ def moves(driver: Driver) -> Any:
     bare = new_instance(image_ref="")
     make(driver, ours, "disk.swap")
     to = driver.check_can_live_migrate_destination
+    stock = objects.LibvirtLiveMigrateData(image_type="qcow2")
+    os.makedirs(libvirt_utils.get_instance_path(old))
     return {
-        "to here": refusal(to, ADMIN, ours, None, None),
         "from before": refusal(to, ADMIN, old, None, None),
-        "from here": refusal(driver.check_can_live_migrate_source, ADMIN, ours, None),
+        "to another driver": refusal(driver.check_can_live_migrate_source, ADMIN, ours, stock),
         "to another cell": refusal(driver.power_off, ours),
-        "evacuated": refusal(driver.instance_on_disk, ours),
         "evacuated from before": refusal(driver.instance_on_disk, old),
         "evacuated without a disk": refusal(driver.instance_on_disk, bare),
     }
