@@ -248,9 +248,11 @@ def test_a_live_migration_that_fails_leaves_it_running_where_it_was(
         user.await_truth(lambda: _status_of_move(cloud, server) in ("error", "failed"))
         user.wait(server, "ACTIVE")
         taken.undefine()
-    assert roles(there, server) == set()
-    assert roles(hypervisor, server) == ALL
+    user.await_truth(
+        lambda: not roles(there, server)
+    )  # the other host is told, and not waited for
     user.await_truth(lambda: not (other_host.instances / server.id).exists())
+    assert roles(hypervisor, server) == ALL
     is_tidy(cloud, millpond_driver, server, "weir")
     user.reboot(server, "HARD")
     user.await_console(server, "BOOTS 0002")

@@ -233,6 +233,7 @@ class TestCommand:
         came = renamed["by_command"]
         assert (came["revert"][0], came["revert"][1][0]["disks"]) == (0, 4)
         assert came["reverted"]
+        assert came["base"] == "0o644", "Nova's Flat copies a base with its mode"
         assert came["places"] == dict.fromkeys(came["places"], "files")
         assert came["disk.info"] == {
             f"{came['directory']}/{name}": format

@@ -14,11 +14,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from millpond.errors import Busy
+from millpond.legacy.image_files import is_nova_base
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import template_name
 from millpond.model.server import TemplateRef
 from millpond.model.template import Prepared, Template
+from millpond.system import files
 from millpond.templates.cache_manager import Uses
 from millpond.templates.handler import FindFault
 from millpond.templates.store import TemplateStore, new_record
@@ -79,6 +81,13 @@ class NovaBases:
         """Again: libvirt gives it to QEMU's user when a domain is started that Nova defined."""
         if self._store.has_record(base.volume):
             _protect(self._store.cache / base.volume)
+
+    def unprotect(self) -> None:
+        """For Nova's own driver, which copies a base with its mode: QEMU's user could not write to
+        a raw disk that is read-only for its owner."""
+        for path in files.entries(self._store.cache):
+            if is_nova_base(path.name) and path.is_file():
+                path.chmod(0o644)
 
     def prune(
         self,

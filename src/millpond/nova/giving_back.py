@@ -63,6 +63,8 @@ def give_back(host: Host, instance: Any, planned: Plan) -> None:
     )
     todo = verb(Transit(host=host, details=planned.details), REVERT)
     journal.run(todo, planned.server, notes, host.watch)
+    if host.nova_bases:
+        host.nova_bases.unprotect()
     LOG.info("server %s: its disks are where Nova's own driver finds them", instance.uuid)
 
 

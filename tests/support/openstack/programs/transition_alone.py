@@ -377,6 +377,7 @@ def by_command(driver: Driver) -> Any:
     found["status after"] = [each["name"] for each in command("status")[1]]
     found["revert"] = command("revert", "off")
     found["reverted"] = read(driver, off, "files") == before[off.uuid]
+    found["base"] = oct((bases() / "swap_16").stat().st_mode & 0o777)
     found["places"] = contents(driver, off)
     found["disk.info"] = json.loads(disk_info(off))
     found["records"] = records(off)
