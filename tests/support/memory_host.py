@@ -371,9 +371,6 @@ class Domains:
     def is_stuck(self, _id: str) -> bool:
         return False
 
-    def suppress_if_off(self, _id: str) -> Any:
-        return nullcontext()
-
 
 def detach(domains: dict[str, DomainXml], id: str, target: str) -> None:
     kept = tuple(each for each in domains[id].disks if each.target != target)

@@ -70,4 +70,4 @@ def test_a_damaged_record_is_never_guessed_at(text: str) -> None:
 
 def test_a_record_of_a_later_version_is_said_to_be_that() -> None:
     with pytest.raises(NewerRecord):
-        short.decode('[2,"whatever"]', SERVER, "disk")
+        short.decode(f'[{short.SCHEMA + 1},"whatever"]', SERVER, "disk")

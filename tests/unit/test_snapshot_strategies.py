@@ -1,6 +1,5 @@
 """How a disk is held for a snapshot: by its pool, or by an overlay that is written back."""
 
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
@@ -253,10 +252,6 @@ class Machine:
     def suspend(self, _id):
         self.asked.append("pause")
         self.now = "paused"
-
-    @contextmanager
-    def suppress_if_off(self, _id):
-        yield
 
     def commit(self, *_words):
         self.asked.append("commit")

@@ -101,13 +101,13 @@ class Domains:
 
     def shutdown(self, id: ServerId) -> None:
         """Ask the guest to power itself off."""
-        with self.suppress_if_off(id), get_domain(self._host, id, "shutting down") as domain:
+        with suppress_if_off(self, id), get_domain(self._host, id, "shutting down") as domain:
             domain.shutdown()
 
     def power_off(self, id: ServerId) -> None:
         """Pull the plug. A domain that is off or gone is no error."""
         found = _find(self._host, id, "powering off", slow=True)
-        with self.suppress_if_off(id), _tolerate_gone(), found as domain:
+        with suppress_if_off(self, id), _tolerate_gone(), found as domain:
             if domain and domain.isActive():
                 domain.destroy()
 
@@ -120,13 +120,13 @@ class Domains:
 
     def suspend(self, id: ServerId) -> None:
         """Until resume() the guest does nothing. One that does nothing already is no error."""
-        with self.suppress_if_off(id), get_domain(self._host, id, "pausing") as domain:
+        with suppress_if_off(self, id), get_domain(self._host, id, "pausing") as domain:
             domain.suspend()
 
     def resume(self, id: ServerId) -> None:
         """A guest that is not paused is no error."""
         if self.state(id) == "paused":
-            with self.suppress_if_off(id), get_domain(self._host, id, "resuming") as domain:
+            with suppress_if_off(self, id), get_domain(self._host, id, "resuming") as domain:
                 domain.resume()
 
     def is_stuck(self, id: ServerId) -> bool:
@@ -134,20 +134,21 @@ class Domains:
         with get_domain(self._host, id, "asking for the state of") as domain:
             return bool(domain.state(0) == libvirtd.STUCK)
 
-    @contextmanager
-    def suppress_if_off(self, id: ServerId) -> Iterator[None]:
-        """A call in the block that fails because the guest has powered itself off is no error."""
-        try:
-            yield
-        except LibvirtFailed:
-            if self.state(id) != "stopped":
-                raise
-
     def open_console(self, id: ServerId) -> ConsoleStream:
         with get_domain(self._host, id, "opening the console of") as domain:
             stream = domain.connect().newStream(0)
             domain.openConsole(None, stream, libvirtd.CONSOLE_FORCE)
             return ConsoleStream(stream)
+
+
+@contextmanager
+def suppress_if_off(domains: Domains, id: ServerId) -> Iterator[None]:
+    """A call in the block that fails because the guest has powered itself off is no error."""
+    try:
+        yield
+    except LibvirtFailed:
+        if domains.state(id) != "stopped":
+            raise
 
 
 @contextmanager

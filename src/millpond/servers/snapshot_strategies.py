@@ -23,7 +23,7 @@ from millpond.errors import (
 )
 from millpond.hosts.host import Host
 from millpond.libvirt.block_jobs import COPY
-from millpond.libvirt.domains import ON, pausing
+from millpond.libvirt.domains import ON, pausing, suppress_if_off
 from millpond.libvirt.guest_filesystems import has_agent
 from millpond.libvirt.pool import Pool
 from millpond.model.formats import Backend, DiskFormat
@@ -303,14 +303,14 @@ class Overlay:
         }
 
     def _commit(self, server: Server, top: DiskXml) -> None:
-        with self._host.domains.suppress_if_off(server.id):
+        with suppress_if_off(self._host.domains, server.id):
             self._host.block_jobs.commit(server.id, top.target, _path(top))
 
     def _pivot(self, server: Server, top: DiskXml) -> None:
         """While the guest does nothing, disk and overlay hold the same. So whatever dies between
         QEMU's step and libvirt's note of it, it is right to write the overlay into the disk."""
         domains = self._host.domains
-        with domains.suppress_if_off(server.id), pausing(domains, server.id):
+        with suppress_if_off(domains, server.id), pausing(domains, server.id):
             self._host.block_jobs.pivot(server.id, top.target)
 
     def _merge(self, server: Server, tops: Mapping[str, DiskXml]) -> None:
