@@ -2,10 +2,10 @@
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -395,5 +395,6 @@ class Host:
     def limits(self, hardware: Hardware) -> virtualization.Limits:
         return virtualization.limits(self.libvirtd, hardware.virt_type, hardware.machine)
 
-    def full_machine_name(self, virt_type: VirtType, name: str) -> str:
-        return virtualization.full_machine_name(self.libvirtd, virt_type, name)
+    @cached_property
+    def full_machine_name(self) -> Callable[[VirtType, str], str]:
+        return cache(partial(virtualization.full_machine_name, self.libvirtd))
