@@ -2,14 +2,14 @@
 # and say what they change on it.
 
 PYTHON := .venv/bin/python
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 PYTEST_ARGS ?=
 NOVA_RESULTS ?= docs/results/nova-$(shell date +%F).md
 TEST_LVM := .venv/bin/python -m pytest --timeout=600 --durations=10 tests/lvm
 
 # libvirt's system connection and the state directory are root's. HOME stays: the guests are in the user's cache.
 ifneq ($(shell id -u),0)
-SHELL := /bin/bash
-.SHELLFLAGS := -o pipefail -c
 AS_ROOT := sudo env HOME="$(HOME)" PYTHONDONTWRITEBYTECODE=1 \
     $(if $(MILLPOND_STATE),MILLPOND_STATE="$(MILLPOND_STATE)") \
     $(if $(MILLPOND_CACHE),MILLPOND_CACHE="$(MILLPOND_CACHE)")
