@@ -47,6 +47,16 @@ def create(user: CloudUser, offer: Offer, image: str, **more: object) -> Server:
     return made
 
 
+def create_at_weir(
+    cloud: Cloud, user: CloudUser, offer: Offer, image: str, other: Deployment
+) -> Server:
+    """Though the other host may have servers."""
+    cloud.offer_host(other.compute, offered=False)
+    made = create(user, offer, image)
+    cloud.offer_host(other.compute)
+    return made
+
+
 def roles(libvirtd: PrivateLibvirtd, server: Server) -> set[str]:
     prefix = f"{server.id}_"
     return {each.removeprefix(prefix) for each in volumes(libvirtd) if each.startswith(prefix)}
@@ -248,9 +258,7 @@ def test_a_live_migration_that_fails_leaves_it_running_where_it_was(
         user.await_truth(lambda: _status_of_move(cloud, server) in ("error", "failed"))
         user.wait(server, "ACTIVE")
         taken.undefine()
-    user.await_truth(
-        lambda: not roles(there, server)
-    )  # the other host is told, and not waited for
+    user.await_truth(lambda: not roles(there, server))  # the other host is not waited for
     user.await_truth(lambda: not (other_host.instances / server.id).exists())
     assert roles(hypervisor, server) == ALL
     is_tidy(cloud, millpond_driver, server, "weir")
@@ -333,7 +341,7 @@ def test_in_a_shared_pool_nothing_is_copied(
     millpond_driver: Deployment,
     other_host: Deployment,
 ) -> None:
-    server = create(user, offer, "qcow2")
+    server = create_at_weir(cloud, user, offer, "qcow2", other_host)
     inodes = _inodes(sharing, server)
     cloud.admin.compute.live_migrate_server(server, host=target, block_migration="auto")
     user.await_truth(lambda: cloud.host_of(server.id) == target)
@@ -372,7 +380,7 @@ def test_a_server_in_a_shared_pool_is_evacuated_with_its_disks(
     other_host: Deployment,
     hypervisor: PrivateLibvirtd,
 ) -> None:
-    server = create(user, offer, "qcow2")
+    server = create_at_weir(cloud, user, offer, "qcow2", other_host)
     inodes = _inodes(sharing, server)
     with hypervisor.connect() as connection:  # with its host
         connection.lookupByUUIDString(server.id).destroy()
@@ -398,7 +406,7 @@ def test_without_its_disks_a_server_is_evacuated_from_its_image(
     there: PrivateLibvirtd,
 ) -> None:
     """As Nova's own driver does it."""
-    server = create(user, offer, "raw")
+    server = create_at_weir(cloud, user, offer, "raw", other_host)
     with evacuated(cloud, user, server, target, millpond_driver):
         user.await_console(server, "BOOTS 0001")
         assert roles(there, server) == ALL

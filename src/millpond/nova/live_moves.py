@@ -163,13 +163,17 @@ class MovesRunningServers(LibvirtDriver):
         guest: Any,
         device_names: Any,
     ) -> None:
-        if journey := read_journey(migrate_data):
-            with explaining():
+        """What fails is logged and not raised: Nova has then found the guest here, and undone
+        the rest, when it would set the server to ERROR for it."""
+        try:
+            if journey := read_journey(migrate_data):
                 self._send_ahead(instance, journey)
                 guest = self._describe_there(instance, journey, guest)
-        super()._live_migration_operation(
-            context, instance, dest, block_migration, migrate_data, guest, device_names
-        )
+            super()._live_migration_operation(
+                context, instance, dest, block_migration, migrate_data, guest, device_names
+            )
+        except Exception:
+            LOG.exception("server %s stays: its live migration failed", instance.uuid)
 
     def _send_ahead(self, instance: Any, journey: Journey) -> None:
         """What does not change while the guest runs: config drives, and what backs a disk that
