@@ -237,3 +237,37 @@ def test_one_that_runs_is_killed_in_its_hard_reboot(
     guests.wait(server, "ACTIVE")
     reed.await_boot(server, 2)
     assert (reed.disks(server), reed.volumes(server)) == ([], DISKS)
+
+
+def test_one_that_runs_comes_into_the_pools_when_it_is_resized(
+    cloud: Cloud, reed: Reed, guests: CloudUser, offer: Offer
+) -> None:
+    reed.run_nova()
+    server = guests.create(offer.images["qcow2"], offer.flavor_with_all_disks, config_drive=True)
+    guests.await_console(server, "READY")
+    reed.run_ours()
+    larger = cloud.offer_flavor(disk=2, ephemeral=2, swap=128)
+    guests.resize(server, larger)
+    reed.await_boot(server, 2)
+    assert reed.disks(server) == []
+    guests.revert(server)
+    reed.await_boot(server, 2)  # the disk as it was before
+    assert (reed.disks(server), reed.volumes(server)) == ([], DISKS)
+    guests.resize(server, larger)
+    guests.confirm(server)
+    reed.await_boot(server, 3)
+    assert (reed.disks(server), reed.volumes(server)) == ([], DISKS)
+
+
+def test_one_that_cannot_be_resized_runs_on_in_the_pools(
+    cloud: Cloud, reed: Reed, guests: CloudUser, offer: Offer
+) -> None:
+    reed.run_nova()
+    server = guests.create(offer.images["qcow2"], offer.flavor_with_all_disks, config_drive=True)
+    guests.await_console(server, "READY")
+    reed.run_ours()
+    guests.connection.compute.resize_server(server, offer.flavor)
+    guests.await_truth(lambda: "smaller ephemeral disks" in cloud.fault(server.id, "resize"))
+    guests.wait(server, "ACTIVE")
+    reed.await_boot(server, 2)
+    assert (reed.disks(server), reed.volumes(server)) == ([], DISKS)

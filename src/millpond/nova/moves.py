@@ -11,7 +11,7 @@ from typing import Any
 
 import nova.conf
 from nova import exception
-from nova.compute import task_states
+from nova.compute import power_state, task_states
 from nova.context import get_admin_context
 from nova.objects.fields import MigrationType
 from nova.objects.migration import Migration
@@ -20,12 +20,12 @@ from nova.virt import hardware
 from nova.virt.libvirt import utils as libvirt_utils
 from nova.virt.libvirt.driver import LibvirtDriver
 
-from millpond.errors import MillpondError, Unsupported, VolumeNotFound
+from millpond.errors import MillpondError, UnfitHost, Unsupported, VolumeNotFound
 from millpond.hosts.host import Host
 from millpond.model.names import ImageId
 from millpond.model.server import Content, Disk
 from millpond.model.sizes import MiB
-from millpond.nova import carrying
+from millpond.nova import carrying, transition
 from millpond.nova.advice import explain
 from millpond.nova.carrying import Carried
 from millpond.nova.explaining import explaining
@@ -37,6 +37,7 @@ from millpond.system import files
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
+_RUNNING = (power_state.RUNNING, power_state.PAUSED)
 _SWAP = "disk.swap"
 _CELLS = "Millpond does not move disks into another cell"
 
@@ -64,6 +65,10 @@ class ResizesServers(LibvirtDriver):
         retry_interval: int = 0,
     ) -> Any:
         """Refused while the server is as it was. What fails later is undone, and it runs on."""
+        with _rolling_back(), self._running_on(context, instance, network_info, block_device_info):
+            if not InstanceRecords(instance).any() and self._comes_into_pools(instance):
+                super().power_off(instance, timeout, retry_interval)
+                transition.bring_into_pools(self.millpond, instance)
         if not InstanceRecords(instance).any():
             return super().migrate_disk_and_power_off(
                 context,
@@ -75,23 +80,41 @@ class ResizesServers(LibvirtDriver):
                 timeout,
                 retry_interval,
             )
-        with _rolling_back():
+        with _rolling_back(), self._running_on(context, instance, network_info, block_device_info):
             _refuse_smaller(instance, flavor, block_device_info)
             peer, carried = self._plan_move(instance)
-        ran = self.get_info(instance).state in (1, 3)
-        super().power_off(instance, timeout, retry_interval)
-        self.unplug_vifs(instance, network_info)
-        for each in virt_driver.block_device_info_get_mapping(block_device_info):
-            self._disconnect_volume(context, each["connection_info"], instance)
-        with _rolling_back():
+            super().power_off(instance, timeout, retry_interval)
+            self.unplug_vifs(instance, network_info)
+            for each in virt_driver.block_device_info_get_mapping(block_device_info):
+                self._disconnect_volume(context, each["connection_info"], instance)
             try:
                 self._carry(instance, peer, carried)
             except BaseException:
                 carrying.remove_copies(self.millpond, peer, carried)
-                if ran:
-                    self.power_on(context, instance, network_info, block_device_info)
                 raise
         return "[]"
+
+    def _comes_into_pools(self, instance: Any) -> bool:
+        """A server that Nova's own driver made here, if the destination takes disks from pools. To
+        any other one Nova moves its files."""
+        destination = _migration_of(instance).dest_compute
+        if destination != CONF.host:
+            try:
+                find_peer(self.millpond, destination)
+            except UnfitHost:
+                return False
+        return transition.is_concerned(self.millpond, instance)
+
+    @contextmanager
+    def _running_on(self, context: Any, instance: Any, *devices: Any) -> Iterator[None]:
+        """A server that ran does so afterwards, if the block fails."""
+        ran = instance.power_state in _RUNNING
+        try:
+            yield
+        except BaseException:
+            if ran and self.get_info(instance).state not in _RUNNING:
+                self.power_on(context, instance, *devices)
+            raise
 
     def _plan_move(self, instance: Any) -> tuple[Peer | None, list[Carried]]:
         migration = _migration_of(instance)
