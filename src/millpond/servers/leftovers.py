@@ -12,6 +12,7 @@ from millpond.errors import (
     HostNotConfigured,
     HostUnreachable,
     NoConsole,
+    NoSpace,
     NoSuchHost,
     Tool,
     VolumeNotFound,
@@ -98,9 +99,10 @@ def _shares_console(own: Host, there: Host, server: Server) -> bool:
 
 def is_one(own: Host, disk: Disk | None, other: Host, copy: Disk) -> bool:
     """Whether what is a copy of the server's own disk by the record is that disk: nobody had
-    proven that the hosts share the pool, and they do, or have come to. A file shows it by its time
-    of change, unless a guest writes to it; the pools do by what is made in them. Raises what
-    cannot be known, and VolumeNotFound where the copy may be all that there is."""
+    proven that the hosts share the pool, and they do, or have come to. The pools show it by what
+    is made in them. Full ones may by the file's time of change, which alone proves nothing: QEMU
+    mirrors a write into two files at one moment. Raises what cannot be known, and VolumeNotFound
+    where the copy may be all that there is."""
     if disk is None or disk.path or copy.path:  # a file in Nova's layout is no volume
         return False
     pool, others = own.pools.ensure(disk.pool), other.pools.ensure(copy.pool)
@@ -111,8 +113,12 @@ def is_one(own: Host, disk: Disk | None, other: Host, copy: Disk) -> bool:
     if pool.find(disk.volume) is None:
         pool.refresh()  # UEFI variables are made without it
     known = pool.get(disk.volume)
-    alike = (known.changed, known.length) == (volume.changed, volume.length)
-    is_one = (alike and bool(known.changed)) or are_one(pool, others, copy.volume)
+    try:
+        is_one = are_one(pool, others, copy.volume)
+    except NoSpace:
+        is_one = (known.changed, known.length) == (volume.changed, volume.length)
+        if not is_one or not known.changed:
+            raise
     if is_one:
         LOG.warning("disk %s stays: both hosts have the same pool after all", copy.role)
     return is_one
