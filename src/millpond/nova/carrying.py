@@ -88,8 +88,23 @@ def plan(
         if each.way is Way.SAVED:
             check_duplicate(host.pools.ensure(each.here.pool), each.here)
     if peer:
+        _refuse_other_base(host, peer, instance, carried)
         _refuse_unfit(host, peer, instance, carried)
     return carried
+
+
+def _refuse_other_base(host: Host, peer: Peer, instance: Any, carried: list[Carried]) -> None:
+    """A shared overlay would stand on another file system, formatted there."""
+    for each in carried:
+        template = each.here.template if each.here.overlay else None
+        stays = each.way in (Way.SHARED, Way.SAVED) and not _is_made_again(each.here)
+        if template is None or not stays:
+            continue
+        if not has_image(host, instance, each.here) and not shares_pool(
+            host, peer, template.pool, instance.uuid
+        ):
+            reason = f"host {peer.name!r} cannot have what {each.here.role} is backed by"
+            raise UnfitHost(reason, "share the pool of the templates, too, or make it a raw disk")
 
 
 def _plan_shared(disk: Disk, *, saves: bool) -> Carried:
@@ -113,7 +128,7 @@ def _plan_carried(host: Host, instance: Any, disk: Disk) -> Carried:
     if disk.backend is Backend.RBD:
         reason = f"pool {disk.pool}, of {disk.role}, is another one there"
         raise UnfitHost(reason)
-    if not disk.overlay or _has_image(host, instance, disk):
+    if not disk.overlay or has_image(host, instance, disk):
         return Carried(here=disk, way=Way.TOP, there=there, former=disk)
     there = replace(there, overlay=False, template=None)
     return Carried(here=disk, way=Way.WHOLE, there=there, former=disk)
@@ -124,7 +139,7 @@ def _is_made_again(disk: Disk) -> bool:
     return disk.content in (Content.SWAP, Content.CONFIG)
 
 
-def _has_image(host: Host, instance: Any, disk: Disk) -> bool:
+def has_image(host: Host, instance: Any, disk: Disk) -> bool:
     """Whether the destination can prepare the same template. Of what was formatted, each host has
     one of its own, under the same name."""
     assert disk.template

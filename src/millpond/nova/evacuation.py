@@ -16,6 +16,7 @@ from millpond.libvirt.sharing import host_mark
 from millpond.model.formats import DiskFormat
 from millpond.model.server import Content, Disk
 from millpond.model.volume import VolumeSpec
+from millpond.nova import carrying
 from millpond.nova.explaining import explaining
 from millpond.nova.live_moves import has_local_disks
 from millpond.nova.records import InstanceRecords
@@ -40,11 +41,17 @@ class SavesServers(LibvirtDriver):
                 raise exception.InstanceFaultRollback(inner_exception=error)
             return is_here
         with explaining():
-            needed = (each.disk for each in records.all() if each.disk.content not in _REMADE)
-            return all(has_disk_of(self.millpond, instance.host, each) for each in needed)
+            needed = [each.disk for each in records.all() if each.disk.content not in _REMADE]
+            are_here = all(has_disk_of(self.millpond, instance.host, each) for each in needed)
+            for disk in needed if are_here else ():
+                if disk.overlay and not carrying.has_image(self.millpond, instance, disk):
+                    error = exception.InstanceEvacuateNotSupported(_BASE.format(disk.role))
+                    raise exception.InstanceFaultRollback(inner_exception=error)
+            return are_here
 
 
 _LEGACY = "Millpond does not evacuate servers whose disks lie in Nova's legacy layout"
+_BASE = "what {} is backed by was on its host alone: this one would give it another base"
 _REMADE = (Content.SWAP, Content.CONFIG)
 
 

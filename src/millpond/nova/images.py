@@ -19,6 +19,7 @@ from millpond.hosts.host import Host
 from millpond.model.formats import Backend
 from millpond.model.names import ImageId, ServerId
 from millpond.model.server import Content, Disk
+from millpond.model.template import Template
 from millpond.nova.explaining import MillpondFailed, explaining
 from millpond.nova.records import InstanceRecords
 from millpond.records.journal import undo_on_failure
@@ -74,6 +75,7 @@ class VolumeImage(imagebackend.Image):
         image = wanted.get("image_id")
         with explaining(image):
             if self.exists():
+                fetch_base(self._disks, self._records.get(self._role).disk, image)
                 self.resize_image(size or 0)
                 return
             with self._disks.lock(self._server):
@@ -207,6 +209,15 @@ class PoolBackend:
     @property
     def _pools_only(self) -> bool:
         return self._host.settings.libvirt.selection.images_type.pools_only
+
+
+def fetch_base(disks: Disks, disk: Disk, image: str | None) -> Template | None:
+    """What backs a disk that another host has made. Not what was formatted for files: each host
+    has another one. A swap area of the same size serves as well."""
+    if not disk.overlay or disk.content not in (Content.IMAGE, Content.SWAP):
+        return None
+    is_swap = disk.content is Content.SWAP
+    return disks.fetch_template(disk, None if is_swap else ImageId(image or ""))
 
 
 def _is_always_novas(name: str) -> bool:

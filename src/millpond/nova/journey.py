@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from millpond.nova.carrying import Way
+from millpond.system.libvirt_migration import UNSAFE
 from millpond.xml.carrying import name_by_path, without_backing
 
 
@@ -43,11 +44,13 @@ class LeavingDomain:
         paths: Mapping[str, str],
         devices: Collection[str],
         whole: Collection[str],
+        shares: bool,
     ) -> None:
         self._domain = domain
         self._paths = paths
         self._devices = devices
         self._whole = whole
+        self._flags = UNSAFE if shares else 0  # libvirt cannot know what we have proven
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._domain, name)
@@ -56,4 +59,4 @@ class LeavingDomain:
         defined = without_backing(params["destination_xml"], self._whole)
         running = name_by_path(defined, self._paths, self._devices)
         there = {**params, "destination_xml": running, "persistent_xml": defined}
-        return self._domain.migrateToURI3(uri, params=there, flags=flags)
+        return self._domain.migrateToURI3(uri, params=there, flags=flags | self._flags)

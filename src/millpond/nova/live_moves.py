@@ -22,12 +22,13 @@ from millpond.errors import MillpondError, UnfitHost
 from millpond.hosts.host import Host
 from millpond.libvirt.pool import PoolType
 from millpond.model.formats import Backend, DiskFormat
-from millpond.model.names import ImageId, ServerId
+from millpond.model.names import ServerId
 from millpond.model.server import Content, Disk
 from millpond.nova import carrying
 from millpond.nova.advice import explain
 from millpond.nova.carrying import Carried, Way
 from millpond.nova.explaining import explaining
+from millpond.nova.images import fetch_base
 from millpond.nova.journey import Journey, LeavingDomain, read_journey
 from millpond.nova.peers import find_peer, own_address
 from millpond.nova.records import InstanceRecords
@@ -136,13 +137,11 @@ class MovesRunningServers(LibvirtDriver):
             return data
         with explaining():
             for record in InstanceRecords(instance).all():
-                disk = record.disk
-                if disk.overlay and disk.content is Content.IMAGE:
-                    image = ImageId(instance.image_ref)
-                    template = self.millpond.disks.fetch_template(disk, image)
-                else:
-                    template = None
-                if journey.ways[disk.role] is Way.TOP and disk.content not in _SENT:
+                disk, way = record.disk, journey.ways[record.disk.role]
+                if way is Way.WHOLE:
+                    continue
+                template = fetch_base(self.millpond.disks, disk, instance.image_ref)
+                if way is Way.TOP and disk.content not in _SENT:
                     with watching(self.millpond.watch, "live", "make"):
                         self.millpond.disks.create(_arriving(disk, Way.TOP), template)
         return data
@@ -208,6 +207,7 @@ class MovesRunningServers(LibvirtDriver):
             },
             devices=[each for each, disk in mirrored.items() if disk.backend is Backend.LVM],
             whole=whole,
+            shares=Way.SHARED in journey.ways.values(),
         )
         return leaving
 

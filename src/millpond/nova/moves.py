@@ -22,14 +22,13 @@ from nova.virt.libvirt.driver import LibvirtDriver
 
 from millpond.errors import MillpondError, UnfitHost, Unsupported, VolumeNotFound
 from millpond.hosts.host import Host
-from millpond.model.names import ImageId
-from millpond.model.server import Content, Disk
+from millpond.model.server import Disk
 from millpond.model.sizes import MiB
 from millpond.nova import carrying, transition
 from millpond.nova.advice import explain
 from millpond.nova.carrying import Carried
 from millpond.nova.explaining import explaining
-from millpond.nova.images import PoolBackend
+from millpond.nova.images import PoolBackend, fetch_base
 from millpond.nova.peers import Peer, find_peer, is_proven_apart
 from millpond.nova.records import InstanceRecords
 from millpond.system import files
@@ -161,8 +160,7 @@ class ResizesServers(LibvirtDriver):
         self._drop_swap(instance)
         for record in InstanceRecords(instance).all():
             disk = record.disk
-            if disk.overlay and disk.content is Content.IMAGE:
-                self.millpond.disks.fetch_template(disk, ImageId(instance.image_ref))
+            fetch_base(self.millpond.disks, disk, instance.image_ref)
             pool = self.millpond.pools.ensure(disk.pool)
             pool.refresh()
             volume = pool.find(disk.volume)
