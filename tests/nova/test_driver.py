@@ -15,7 +15,7 @@ from tests.nova.domains import BASES, DISKS, chain, disks, volumes
 from tests.support.guests import MicroGuest
 from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.openstack.cloud import Cloud
-from tests.support.openstack.deployment import NOVA, Deployment
+from tests.support.openstack.deployment import MILLPOND, NOVA, Deployment
 from tests.support.openstack.user import CloudUser
 from tests.support.waiting import wait_for
 
@@ -212,8 +212,7 @@ def test_a_host_that_ran_novas_own_driver_goes_on_with_what_that_has_left(
     images = [
         cloud.offer_image(session_directory / f"offered.{each}", each) for each in ("raw", "qcow2")
     ]
-    nova = Deployment(cloud, NOVA)
-    nova.instances = millpond_driver.instances
+    nova = Deployment(cloud, NOVA, after=MILLPOND)
     nova.start()
     flavor = cloud.offer_flavor(disk=1, swap=32)
     old = [user.create(image, flavor) for image in images]

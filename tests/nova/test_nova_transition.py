@@ -33,8 +33,7 @@ class Reed:
         compute.directory.mkdir(exist_ok=True)
         self.libvirtd = libvirtd
         self.nova = Deployment(cloud, NOVA, compute)
-        self.ours = Deployment(cloud, MILLPOND, compute)
-        self.ours.instances = self.nova.instances
+        self.ours = Deployment(cloud, MILLPOND, compute, after=NOVA)
 
     def run_nova(self, images_type: str = "qcow2") -> None:
         self.nova.start(extra={**MANY, "libvirt": {"images_type": images_type}})
@@ -71,6 +70,9 @@ class Reed:
     @property
     def log(self) -> str:
         return self.ours.compute.log.read_text()
+
+    def warnings(self, server: Server) -> list[str]:
+        return [each for each in self.log.splitlines() if "WARNING" in each and server.id in each]
 
 
 def _look(path: Path) -> tuple[object, ...]:
@@ -141,7 +143,7 @@ def test_a_host_changes_to_our_driver_and_back(
         else:
             guests.reboot(each, "HARD")
         reed.await_boot(each, boots[each.id] + 1)
-        assert (reed.disks(each), reed.volumes(each)) == ([], DISKS)
+        assert (reed.disks(each), reed.volumes(each)) == ([], DISKS), reed.warnings(each)
     assert reed.ours.problems() == []
     code, left = reed.ours.transition("status")
     assert (code, {each["server"] for each in left}) == (0, {runs_on.id, stays.id})

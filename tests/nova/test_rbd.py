@@ -15,7 +15,7 @@ from tests.support.guests import MicroGuest
 from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.openstack import glance as stores
 from tests.support.openstack.cloud import Cloud
-from tests.support.openstack.deployment import NOVA, Deployment
+from tests.support.openstack.deployment import MILLPOND, NOVA, Deployment
 from tests.support.openstack.user import CloudUser
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.full]
@@ -141,8 +141,7 @@ def test_a_server_from_before_goes_on(
 ) -> None:
     """Nova's own driver has made it in the same pool."""
     as_it_was = {"libvirt": {**access, "images_type": "rbd"}}
-    nova = Deployment(cloud, NOVA)
-    nova.instances = millpond_driver.instances
+    nova = Deployment(cloud, NOVA, after=MILLPOND)
     nova.start(extra=as_it_was)
     old = user.create(offer.images["raw"], offer.flavor_with_all_disks, config_drive=True)
     user.await_console(old, "BOOTS 0001")

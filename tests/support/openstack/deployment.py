@@ -17,15 +17,19 @@ _MAPPING = "qcow2:qcow2, raw:raw"
 
 
 class Deployment:
-    """Each driver keeps its disks in a directory of its own."""
+    """Each driver keeps its disks in a directory of its own, or in that of the one that it comes
+    after."""
 
-    def __init__(self, cloud: Cloud, driver: str, compute: NovaCompute | None = None) -> None:
+    def __init__(
+        self, cloud: Cloud, driver: str, compute: NovaCompute | None = None, *, after: str = ""
+    ) -> None:
         self.cloud = cloud
         self.driver = driver
         self.compute = compute or cloud.compute
-        self.instances = self.compute.directory / f"{driver}-instances"
+        directory = f"{after or driver}-instances"
+        self.instances = self.compute.directory / directory
         """As it is seen from outside of the host. There it is at the same place on all of them."""
-        self._place = cloud.compute.directory / f"{driver}-instances"
+        self._place = cloud.compute.directory / directory
 
     def start(self, mapping: str = _MAPPING, extra: Sections | None = None) -> None:
         """Configured anew, in place of whatever runs."""
