@@ -193,6 +193,37 @@ install_locked() {
         --build-constraints "$REPOSITORY/requirements/build.txt" "${@:2}"
 }
 
+# Environments of Python beside .venv, in the cache, each named by the checksum of its lock
+readonly ENVIRONMENT_KEPT_DAYS=14 # without use; after that the next one removes it
+
+# make_environment ENVIRONMENT PYTHON LOCK [OPTION of uv venv…]
+make_environment() {
+    local environment=$1 python=$2 requirements=$3 lock
+    mkdir -p "$(dirname "$environment")"
+    exec {lock}>"$environment.lock"
+    flock "$lock" # somebody else may be making it
+    if [[ ! -e $environment/complete ]]; then
+        run_uv venv --quiet --clear "${@:4}" --python "$python" "$environment"
+        install_locked "$environment/bin/python" "$REPOSITORY/$requirements" --compile-bytecode
+        touch "$environment/complete"
+    fi
+    exec {lock}>&-
+    find "$(dirname "$environment")" -mindepth 2 -maxdepth 2 -name complete -mtime "+$ENVIRONMENT_KEPT_DAYS" \
+        -printf '%h\0%h.lock\0' | xargs -0 --no-run-if-empty rm -rf
+}
+
+# ensure_environment PYTHON LOCK [OPTION of uv venv…]
+ensure_environment() {
+    local environment
+    environment=$MILLPOND_CACHE/openstack/$(sha256sum "$REPOSITORY/$2" | cut -c -16)
+    if [[ ! -e $environment/complete ]]; then
+        ensure_uv "$1"
+        change "install what $2 lists into $environment" make_environment "$environment" "$@"
+    elif ! $DRY_RUN; then
+        touch "$environment/complete"
+    fi
+}
+
 # Debian and its children call the user libvirt-qemu, others qemu.
 qemu_user() {
     local user

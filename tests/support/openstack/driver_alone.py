@@ -35,11 +35,12 @@ def start(
     libvirtd: PrivateLibvirtd,
     *words: object,
     extra: Sections | None = None,
+    environment: str = "requirements",
 ) -> subprocess.CompletedProcess[str]:
     """A program in Nova's environment, on the host, with a nova.conf."""
     conf = directory / "nova.conf"
     conf.write_text(ini(merged(_settings(directory, libvirtd), extra or {})))
-    program = (python(), "-W", "ignore", *words, "--config-file", conf)
+    program = (python(environment), "-W", "ignore", *words, "--config-file", conf)
     command = isolated(directory, *program, PYTHONPATH=python_path(directory))
     on_host = libvirtd.command(*command)
     return subprocess.run(on_host, capture_output=True, text=True, timeout=240, check=False)

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 _REPOSITORY = Path(__file__).parents[3]
-_LOCK = _REPOSITORY / "tools/openstack/requirements.txt"
+_LOCKS = _REPOSITORY / "tools/openstack"
 _INSTALL = "tools/setup openstack-packages"
 
 
@@ -21,8 +21,14 @@ def reason_to_skip() -> str | None:
     return None
 
 
-def python() -> Path:
-    return _environment() / "bin/python"
+def python(lock: str = "requirements") -> Path:
+    return _environment(lock) / "bin/python"
+
+
+def reason_to_skip_release(lock: str) -> str | None:
+    if not (_environment(lock) / "complete").exists():
+        return f"{lock} is not in {_environment(lock)}: tools/setup nova-releases"
+    return None
 
 
 def python_path(directory: Path) -> str:
@@ -47,8 +53,8 @@ def rabbitmq() -> Path:
     return _cache() / "rabbitmq/usr"
 
 
-def _environment() -> Path:
-    return _cache() / hashlib.sha256(_LOCK.read_bytes()).hexdigest()[:16]
+def _environment(lock: str = "requirements") -> Path:
+    return _cache() / hashlib.sha256((_LOCKS / f"{lock}.txt").read_bytes()).hexdigest()[:16]
 
 
 def _cache() -> Path:
