@@ -29,6 +29,8 @@ from tests.support.nova_tree import BASE, NovaServer, disk_xml
 from tests.support.waiting import wait_for
 
 LAYOUTS = [flat, qcow2, ploop]
+BEFORE = ("claim", "template", "copy", "verify")
+"""The steps of a live migration in which the guest is still at the source."""
 
 
 @pytest.fixture
@@ -399,6 +401,7 @@ def test_given_back_it_is_as_nova_had_it(millpond, connection, micro_guest, nova
 OFF = ("prepare", "stop", "copy", "verify", "move", "domain", "remove", "start")
 LIVE = ("prepare", "volumes", "mirror", "pause", "pivot", "domain", "resume", "remove")
 ALWAYS = {("move", StepMoment.END), ("pivot", StepMoment.END), ("remove", StepMoment.BEGIN)}
+"""In every run; the others in the long one."""
 
 
 def moments(names):
@@ -558,21 +561,33 @@ def test_it_moves_as_it_is_migrated_while_it_runs(multi_host, busy_guest, layout
     assert "no problem" in (said := multi_host.run("doctor").stdout), said
 
 
+MIGRATE = (*BEFORE, "migrate", "switch", "domain", "remove", "release")
+
+
+@pytest.mark.parametrize(("step", "moment"), moments(MIGRATE))
 @pytest.mark.parametrize(
-    "step",
-    ["copy", *(pytest.param(each, marks=pytest.mark.full) for each in ("migrate", "remove"))],
+    "shared",
+    [pytest.param(True, id="linked"), pytest.param(False, id="mirrored", marks=pytest.mark.full)],
 )
-def test_killed_as_it_is_migrated_one_whole_disk_is_there(multi_host, busy_guest, step):
-    nova, _ = _between_hosts(multi_host, busy_guest, flat, shared=True)
+def test_killed_as_it_is_migrated_one_whole_disk_is_there(
+    multi_host, busy_guest, step, moment, shared
+):
+    nova, _ = _between_hosts(multi_host, busy_guest, flat, shared=shared)
     wait_for(lambda: "TICK" in nova.console(), SECONDS)
-    inode = (nova.directory / "disk").stat().st_ino
-    kill_at(multi_host, "live migrate", step, StepMoment.END, "live", "web", "birch")
+    old = nova.directory / "disk"
+    inode = old.stat().st_ino
+    kill_at(multi_host, "live migrate", step, moment, "live", "web", "birch")
     multi_host.ok("doctor", "--repair")
-    stays = step == "copy"
-    link = multi_host.directory / "shared" / f"{nova.id}_disk"
-    assert (multi_host.where("web"), link.exists()) == (("alder", "birch")[not stays], not stays)
-    whole = nova.directory / "disk" if stays else link
-    assert (whole.stat().st_ino, whole.stat().st_nlink) == (inode, 1)
+    stays = step in BEFORE or (step, moment) == ("migrate", StepMoment.BEGIN)
+    place = multi_host.directory / ("shared" if shared else "birch/disks")
+    new = place / f"{nova.id}_disk"
+    assert (multi_host.where("web"), old.exists(), new.exists()) == (
+        "alder" if stays else "birch",
+        stays,
+        not stays,
+    )
+    whole = (old if stays else new).stat()
+    assert (whole.st_ino == inode, whole.st_nlink) == (stays or shared, 1)
     wait_for_ticks(nova)
 
 
