@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import libvirt
+
+from tests.support.multi_host import MultiHost
 from tests.support.processes import find_pids
 
 _SECONDS = 0.05
@@ -33,6 +36,44 @@ def watching_qemus(server: str) -> Iterator[set[int]]:
         end.set()
         thread.join()
     assert at_once == []
+
+
+@contextlib.contextmanager
+def never_two_run(hosts: MultiHost, name: str) -> Iterator[None]:
+    """A live migration has two QEMUs, one of which waits for the guest, or has lost it."""
+    end = threading.Event()
+    at_once: list[str] = []
+    thread = threading.Thread(target=_look_for_two, args=(hosts, name, end, at_once))
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+    assert at_once == []
+
+
+def _look_for_two(hosts: MultiHost, name: str, end: threading.Event, at_once: list[str]) -> None:
+    """By connections of its own; the libvirtd of a host may die meanwhile."""
+    connections: dict[str, libvirt.virConnect] = {}
+
+    def runs(host: str) -> bool:
+        try:
+            if host not in connections:
+                connections[host] = libvirt.open(hosts.hosts[host].uri)
+            state, _reason = connections[host].lookupByName(name).state()
+        except libvirt.libvirtError as error:
+            if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
+                connections.pop(host, None)
+            return False
+        return bool(state == libvirt.VIR_DOMAIN_RUNNING)
+
+    while not end.wait(_SECONDS / 2):
+        for host in hosts.hosts:
+            others = [each for each in hosts.hosts if each != host]
+            # Asked again: it may have left after the first answer.
+            if runs(host) and any(runs(each) for each in others) and runs(host):
+                at_once.append(host)
 
 
 def _is_of(server: str, pid: int) -> bool:
