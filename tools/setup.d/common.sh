@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # What several stages use. tools/setup sources it before any of them.
 readonly OUR_BLOCK='/^# BEGIN millpond$/,/^# END millpond$/' # in files that others write, too
+readonly ENVIRONMENT_KEPT_DAYS=14 # without use; after that the next one removes it
 readonly OLDEST_PYTHON='(3, 11)' # requires-python in pyproject.toml
 
 say() {
@@ -191,6 +192,40 @@ run_uv() {
 install_locked() {
     run_uv pip sync --quiet --python "$1" --require-hashes --require-build-hashes \
         --build-constraints "$REPOSITORY/requirements/build.txt" "${@:2}"
+}
+
+# make_environment PYTHON LOCK ENVIRONMENT [OPTION…]
+make_environment() {
+    local python=$1 requirements=$2 environment=$3 lock
+    shift 3
+    mkdir -p "$(dirname "$environment")"
+    exec {lock}>"$environment.lock"
+    flock "$lock" # somebody else may be making it
+    if [[ ! -e $environment/complete ]]; then
+        run_uv venv --quiet --clear "$@" --python "$python" "$environment"
+        install_locked "$environment/bin/python" "$requirements" --compile-bytecode
+        touch "$environment/complete"
+    fi
+    exec {lock}>&-
+    find "$(dirname "$environment")" -mindepth 2 -maxdepth 2 -name complete -mtime "+$ENVIRONMENT_KEPT_DAYS" \
+        -printf '%h\0%h.lock\0' | xargs -0 --no-run-if-empty rm -rf
+}
+
+# ensure_environment NAME "WHAT" [OPTION…]: the Python environment of tools/NAME/requirements.txt in the cache, named by
+# the checksum of that file; the options are uv's for an environment.
+ensure_environment() {
+    local name=$1 what=$2 python environment requirements=$REPOSITORY/tools/$1/requirements.txt
+    shift 2
+    python=$(find_python)
+    [[ -n $python ]] || fail "Python 3.11 or newer is missing: run tools/setup packages."
+    environment=$MILLPOND_CACHE/$name/$(sha256sum "$requirements" | cut -c -16)
+    if [[ ! -e $environment/complete ]]; then
+        ensure_uv "$python"
+        change "install $what of tools/$name/requirements.txt into $environment" \
+            make_environment "$python" "$requirements" "$environment" "$@"
+    elif ! $DRY_RUN; then
+        touch "$environment/complete"
+    fi
 }
 
 # Debian and its children call the user libvirt-qemu, others qemu.

@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 _REPOSITORY = Path(__file__).parents[3]
-_LOCK = _REPOSITORY / "tools/openstack/requirements.txt"
 _INSTALL = "tools/setup openstack-packages"
 
 
@@ -19,6 +18,18 @@ def reason_to_skip() -> str | None:
         if not unpacked.exists():
             return f"there is no {unpacked}: {_INSTALL}"
     return None
+
+
+def reason_to_skip_tempest() -> str | None:
+    """The same of Tempest."""
+    if not (_environment("tempest") / "complete").exists():
+        return f"Tempest is not in {_environment('tempest')}: tools/setup tempest-packages"
+    return None
+
+
+def tempest(program: str) -> Path:
+    """A program of Tempest's own environment."""
+    return _environment("tempest") / "bin" / program
 
 
 def python() -> Path:
@@ -47,9 +58,10 @@ def rabbitmq() -> Path:
     return _cache() / "rabbitmq/usr"
 
 
-def _environment() -> Path:
-    return _cache() / hashlib.sha256(_LOCK.read_bytes()).hexdigest()[:16]
+def _environment(name: str = "openstack") -> Path:
+    lock = _REPOSITORY / "tools" / name / "requirements.txt"
+    return _cache(name) / hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
 
 
-def _cache() -> Path:
-    return Path(os.environ.get("MILLPOND_CACHE", Path.home() / ".cache/millpond")) / "openstack"
+def _cache(name: str = "openstack") -> Path:
+    return Path(os.environ.get("MILLPOND_CACHE", Path.home() / ".cache/millpond")) / name
