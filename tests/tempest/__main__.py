@@ -3,14 +3,14 @@
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.support import libvirtd, session
 from tests.support.openstack.deployment import MILLPOND, NOVA
 from tests.support.openstack.environment import reason_to_skip, reason_to_skip_tempest
-from tests.tempest.outcome import Outcomes, Status, read, regressions
+from tests.tempest.outcome import Outcomes, Status, read, regressions, unanswered
 from tests.tempest.page import written
 from tests.tempest.runner import ask, junit
 from tests.tempest.selection import SHORT, WHOLE
@@ -33,7 +33,8 @@ def main() -> None:
     streams = [options.results / f"{driver}.subunit" for driver in (MILLPOND, NOVA)]
     if all(each.exists() for each in streams):
         ours, stock = (read(junit(each.read_bytes())) for each in streams)
-        sys.exit(_judge(ours, stock, options))
+        listed = streams[0].with_suffix(".list").read_text().splitlines()
+        sys.exit(_judge(ours, stock, listed, options.page))
 
 
 def _options() -> argparse.Namespace:
@@ -66,21 +67,23 @@ def _ask(driver: str, options: argparse.Namespace) -> None:
     print(f"{driver}: asking Tempest", flush=True)
     with session.session_directory() as directory:
         found = ask(driver, directory, patterns, workers=options.workers, seconds=options.seconds)
-    stream.write_bytes(found)
+    stream.with_suffix(".list").write_text("\n".join(found.listed))
+    stream.write_bytes(found.stream)
     print(f"{driver}: {time.monotonic() - begun:.0f} s, {stream}", flush=True)
 
 
-def _judge(ours: Outcomes, stock: Outcomes, options: argparse.Namespace) -> int:
-    if options.page:
-        options.page.write_text(written(f"{datetime.now(UTC):%F}", ours, stock))
+def _judge(ours: Outcomes, stock: Outcomes, listed: Collection[str], page: Path | None) -> int:
+    if page:
+        page.write_text(written(f"{datetime.now(UTC):%F}", ours, stock, listed))
     for name, each in sorted(ours.items()):
         if each.status is Status.FAILED:
             print(f"failed on ours: {name}: {each.reason}")
-    worse = regressions(ours, stock)
-    print(*(f"passes on the stock driver and not on ours: {each}" for each in worse), sep="\n")
+    worse, missing = regressions(ours, stock), unanswered(listed, ours)
+    for name in worse:
+        print(f"passes on the stock driver and not on ours: {name}")
     passed = sum(each.status is Status.PASSED for each in ours.values())
-    print(f"{passed} of {len(ours)} passed on ours, {len(worse)} of them worse than stock")
-    return int(bool(worse) or not passed)
+    print(f"ours: {passed} passed, {len(worse)} are worse, {len(missing)} did not run")
+    return int(bool(worse or missing) or not passed)
 
 
 if __name__ == "__main__":

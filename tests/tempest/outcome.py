@@ -1,9 +1,12 @@
 """What became of each test: from JUnit's XML to values."""
 
+import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+
+_CLASS = re.compile(r"setUpClass \((.+)\)")
 
 
 class Status(StrEnum):
@@ -42,10 +45,21 @@ def regressions(ours: Outcomes, stock: Outcomes) -> list[str]:
     )
 
 
+def unanswered(listed: Iterable[str], outcomes: Outcomes) -> list[str]:
+    """Of the list, what did not run, as its time was over."""
+    classes = {match[1] for name in outcomes if (match := _CLASS.fullmatch(name))}
+    names = {_untagged(each) for each in listed}
+    return sorted(name for name in names - {*outcomes} if name.rpartition(".")[0] not in classes)
+
+
 def _name(case: ElementTree.Element) -> str:
-    """Without the tags that Tempest puts in brackets behind it."""
-    words = (case.get("classname") or "", (case.get("name") or "").partition("[")[0])
+    words = (case.get("classname") or "", _untagged(case.get("name") or ""))
     return ".".join(word for word in words if word)
+
+
+def _untagged(name: str) -> str:
+    """Without what Tempest puts in brackets behind it."""
+    return name.partition("[")[0]
 
 
 def _outcome(case: ElementTree.Element) -> Outcome:

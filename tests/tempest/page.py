@@ -2,17 +2,17 @@
 
 import platform
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from tests.tempest.outcome import Outcome, Outcomes, Status, regressions
+from tests.tempest.outcome import Outcome, Outcomes, Status, regressions, unanswered
 from tests.tempest.selection import LEFT_OUT, WHOLE
 
 
-def written(day: str, ours: Outcomes, stock: Outcomes) -> str:
-    return "\n".join(_lines(day, ours, stock)) + "\n"
+def written(day: str, ours: Outcomes, stock: Outcomes, listed: Collection[str]) -> str:
+    return "\n".join(_lines(day, ours, stock, listed)) + "\n"
 
 
-def _lines(day: str, ours: Outcomes, stock: Outcomes) -> Iterator[str]:
+def _lines(day: str, ours: Outcomes, stock: Outcomes, listed: Collection[str]) -> Iterator[str]:
     yield f"# Tempest on {day}\n"
     yield f"{platform.machine()}, Python {platform.python_version()}. `make test-tempest` writes"
     yield "such a page. Ours is Millpond's driver with `qcow2:qcow2, raw:raw`, stock is Nova's own"
@@ -26,6 +26,8 @@ def _lines(day: str, ours: Outcomes, stock: Outcomes) -> Iterator[str]:
     yield from (_count(name, each) for name, each in (("ours", ours), ("stock", stock)))
     yield "\n## Passes on the stock driver and not on ours\n"
     yield from (f"- {name}" for name in regressions(ours, stock) or ["nothing"])
+    yield "\n## Did not run in the time that there was\n"
+    yield from _unanswered(ours, stock, listed)
     yield "\n## Failures\n"
     yield "| test | driver | last words |\n|---|---|---|"
     yield from _failures("ours", ours)
@@ -46,6 +48,14 @@ def _count(name: str, outcomes: Outcomes) -> str:
     seconds = sum(each.seconds for each in outcomes.values())
     cells = (name, *(counts[status] for status in Status), f"{seconds:.0f}")
     return f"| {' | '.join(map(str, cells))} |"
+
+
+def _unanswered(ours: Outcomes, stock: Outcomes, listed: Collection[str]) -> Iterator[str]:
+    missing = {"ours": unanswered(listed, ours), "stock": unanswered(listed, stock)}
+    for driver, names in missing.items():
+        yield f"- {driver}: {len(names)} of {len(listed)}"
+    both = sorted({*missing["ours"]} & {*missing["stock"]})
+    yield from (f"- {name}" for name in both)
 
 
 def _failures(driver: str, outcomes: Outcomes) -> Iterator[str]:

@@ -1,8 +1,11 @@
 """One driver's cloud with two hosts, and Tempest's answer of it."""
 
 import contextlib
+import os
+import signal
 import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.guests import build_micro_guest
@@ -34,14 +37,32 @@ _IMPATIENT: Sections = {
 _WITHOUT_SSH: Sections = {"DEFAULT": {"my_ip": ADDRESS}}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    listed: tuple[str, ...]
+    """The tests that were to run."""
+    stream: bytes
+    """What became of them, as subunit."""
+
+
 def ask(
     driver: str, directory: Path, patterns: Sequence[str], *, workers: int, seconds: float
-) -> bytes:
-    """Tempest's stream of results (subunit) for a cloud with this driver, which is gone then. The
-    directory is a session's (tests/support/session.py)."""
+) -> Answer:
+    """Of a cloud with this driver, which is gone then. The directory is a session's
+    (tests/support/session.py)."""
     with _cloud(driver, directory) as cloud:
         workspace = _workspace(cloud, directory / "tempest")
-        return _run(workspace, patterns, workers, seconds)
+        (workspace / "wanted").write_text("\n".join(patterns))
+        listed = subprocess.run(
+            _tempest(workspace, "--list-tests"),
+            cwd=workspace,
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        ).stdout
+        stream = _run(workspace, workers, seconds)
+        names = (line for line in listed.splitlines() if line.startswith("tempest."))
+        return Answer(listed=tuple(names), stream=stream)
 
 
 def junit(stream: bytes) -> str:
@@ -97,23 +118,28 @@ def _offer(cloud: Cloud, directory: Path) -> Offered:
     )
 
 
-def _run(workspace: Path, patterns: Sequence[str], workers: int, seconds: float) -> bytes:
-    """As far as it comes in so many seconds."""
-    wanted = workspace / "wanted"
-    wanted.write_text("\n".join(patterns))
-    words = (
-        *(tempest("tempest"), "run", "--subunit", "--concurrency", workers),
-        *("--include-list", wanted, "--exclude-list", workspace / "left-out"),
+def _tempest(workspace: Path, *words: object) -> list[str]:
+    command = (
+        *(tempest("tempest"), "run", "--include-list", workspace / "wanted"),
+        *("--exclude-list", workspace / "left-out", *words),
     )
     path = f"{tempest('tempest').parent}:/usr/bin:/bin"  # it starts stestr and Python by name
+    return isolated(workspace, *command, PATH=path)
+
+
+def _run(workspace: Path, workers: int, seconds: float) -> bytes:
+    """As far as it comes in so many seconds."""
     stream = workspace / "stream"
     with stream.open("wb") as output:
         process = subprocess.Popen(
-            isolated(workspace, *words, PATH=path), cwd=workspace, stdout=output
+            _tempest(workspace, "--subunit", "--concurrency", workers),
+            cwd=workspace,
+            stdout=output,
+            start_new_session=True,  # so that its workers end with it
         )
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
-            process.terminate()
+            os.killpg(process.pid, signal.SIGTERM)
             process.wait()
     return stream.read_bytes()

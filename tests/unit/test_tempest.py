@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.tempest.outcome import Status, read, regressions
+from tests.tempest.outcome import Status, read, regressions, unanswered
 from tests.tempest.page import written
 from tests.tempest.selection import LEFT_OUT, SHORT, WHOLE
 
@@ -61,14 +61,22 @@ def test_what_fails_on_both_or_on_the_stock_driver_alone_is_no_regression():
     assert regressions(junit(fill="failure", drain=""), junit(fill="failure", drain="error")) == []
 
 
+def test_what_did_not_run_is_named_but_for_classes_that_were_skipped():
+    mill = "tempest.api.compute.servers.test_mill.MillTest.test_grind[id-3]"
+    listed = (f"{TEST.format('fill')}[id-1,smoke]", f"{TEST.format('dry')}[id-4]", mill)
+    assert unanswered(listed, read(JUNIT)) == [TEST.format("dry")]
+
+
 def test_the_page_has_counts_both_drivers_and_each_skip_with_its_reason():
-    page = written("2026-11-18", read(JUNIT), junit(fill="", drain=""))
+    page = written("2026-11-18", read(JUNIT), junit(fill="", drain=""), [TEST.format("dry")])
     assert "| ours | 1 | 1 | 1 | 5 |" in page
     assert "| stock | 2 | 0 | 0 | 2 |" in page
     assert f"| {TEST.format('drain')} | failed, 3 s | passed, 1 s |" in page
     assert f"- {TEST.format('drain')}" in page
     assert "| AssertionError: 0 \\| 1 are left |" in page
     assert re.search(r"\| no mill \| .*MillTest", page)
+    assert "- ours: 1 of 1" in page
+    assert f"- {TEST.format('dry')}" in page
     assert all(reason in page for reason in LEFT_OUT.values())
 
 
