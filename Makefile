@@ -5,6 +5,8 @@ PYTHON := .venv/bin/python
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 PYTEST_ARGS ?=
+TEMPEST_ARGS ?=
+TEMPEST_RESULTS ?= docs/results/tempest-$(shell date +%F).md
 NOVA_RESULTS ?= docs/results/nova-$(shell date +%F).md
 TEST_LVM := .venv/bin/python -m pytest --timeout=600 --durations=10 tests/lvm
 
@@ -16,7 +18,7 @@ AS_ROOT := sudo env HOME="$(HOME)" PYTHONDONTWRITEBYTECODE=1 \
 endif
 
 .NOTPARALLEL: # the machine is prepared before anything else
-.PHONY: help demo demo-clean test test-lvm test-ceph test-services test-nova test-fresh test-chaos test-full bench-cache bench-scheduler bench-moves bench-transition check guests docs install uninstall wheel setup venv lock clean
+.PHONY: help demo demo-clean test test-lvm test-ceph test-services test-nova test-tempest test-fresh test-chaos test-full bench-cache bench-scheduler bench-moves bench-transition check guests docs install uninstall wheel setup venv lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +51,10 @@ test-nova: setup guests ## the driver for Nova, on a small cloud with everything
 	$(AS_ROOT) env MILLPOND_TEST_FULL=1 $(if $(PYTEST_ARGS),,MILLPOND_TEST_RESULTS=$(NOVA_RESULTS)) \
 	    $(PYTHON) -m pytest --durations=10 tests/nova $(PYTEST_ARGS)
 
+test-tempest: setup ## OpenStack's own tests, with our driver and with Nova's, into docs/results; TEMPEST_ARGS=--short: a few
+	@tools/setup ceph-packages openstack-packages tempest-packages
+	$(AS_ROOT) $(PYTHON) -m tests.tempest $(if $(TEMPEST_ARGS),,--page $(TEMPEST_RESULTS)) $(TEMPEST_ARGS)
+
 test-fresh: ## make demo in a minimal Debian that has nothing of ours (FRESH=trixie: another release)
 	@tools/setup nested-packages
 	$(AS_ROOT) tools/fresh/run $(if $(FRESH),--release $(FRESH))
@@ -57,8 +63,8 @@ test-chaos: setup ## kills at random for SECONDS=600 or KILLS=2000; SEED=… cho
 	$(AS_ROOT) $(PYTHON) -m tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(KILLS),--kills $(KILLS)) \
 	    $(if $(SEED),--seed $(SEED))
 
-test-full: setup guests ## everything, in parts of at most an hour; PART=… runs one: unit real-1 real-2 moves-1 moves-2 cloud ceph services nova lvm-1 lvm-2 chaos fresh
-	@tools/setup ceph-packages openstack-packages nova-releases nested-packages
+test-full: setup guests ## everything, in parts of at most an hour; PART=… runs one: unit real-1 real-2 moves-1 moves-2 cloud ceph services nova tempest lvm-1 lvm-2 chaos fresh
+	@tools/setup ceph-packages openstack-packages nova-releases tempest-packages nested-packages
 	$(AS_ROOT) $(PYTHON) -m tests.full $(PART)
 
 bench-cache: setup guests ## what a run of the cache manager costs, into docs/results/image-cache.md

@@ -58,6 +58,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "ceph": (*_PYTEST, "tests/ceph"),
     "services": (*_PYTEST, "tests/services"),
     "nova": (*_PYTEST, "tests/nova"),
+    "tempest": (sys.executable, "-m", "tests.tempest", "--short"),
     "lvm-1": (*_NESTED, "tests/lvm", *(f"--ignore={each}" for each in _LVM_2)),
     "lvm-2": (*_NESTED, *_LVM_2),
     "chaos": (sys.executable, "-m", "tests.chaos", "--seconds", "600"),

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # What several stages use. tools/setup sources it before any of them.
 readonly OUR_BLOCK='/^# BEGIN millpond$/,/^# END millpond$/' # in files that others write, too
+readonly ENVIRONMENT_KEPT_DAYS=14 # an environment of Python without use; after that the next one removes it
 readonly OLDEST_PYTHON='(3, 11)' # requires-python in pyproject.toml
 
 say() {
@@ -193,12 +194,9 @@ install_locked() {
         --build-constraints "$REPOSITORY/requirements/build.txt" "${@:2}"
 }
 
-# Environments of Python beside .venv, in the cache, each named by the checksum of its lock
-readonly ENVIRONMENT_KEPT_DAYS=14 # without use; after that the next one removes it
-
-# make_environment ENVIRONMENT PYTHON LOCK [OPTION of uv venv…]
+# make_environment PYTHON LOCK ENVIRONMENT [OPTION of uv venv…]
 make_environment() {
-    local environment=$1 python=$2 requirements=$3 lock
+    local python=$1 requirements=$2 environment=$3 lock
     mkdir -p "$(dirname "$environment")"
     exec {lock}>"$environment.lock"
     flock "$lock" # somebody else may be making it
@@ -212,13 +210,16 @@ make_environment() {
         -printf '%h\0%h.lock\0' | xargs -0 --no-run-if-empty rm -rf
 }
 
-# ensure_environment PYTHON LOCK [OPTION of uv venv…]
+# ensure_environment tools/NAME/LOCK [OPTION of uv venv…]: what the lock lists, in an environment of its own in the
+# directory NAME of the cache, named by the checksum of the lock.
 ensure_environment() {
-    local environment
-    environment=$MILLPOND_CACHE/openstack/$(sha256sum "$REPOSITORY/$2" | cut -c -16)
+    local python environment
+    python=$(find_python)
+    [[ -n $python ]] || fail "Python 3.11 or newer is missing: run tools/setup packages."
+    environment=$MILLPOND_CACHE/$(basename "$(dirname "$1")")/$(sha256sum "$REPOSITORY/$1" | cut -c -16)
     if [[ ! -e $environment/complete ]]; then
-        ensure_uv "$1"
-        change "install what $2 lists into $environment" make_environment "$environment" "$@"
+        ensure_uv "$python"
+        change "install what $1 lists into $environment" make_environment "$python" "$1" "$environment" "${@:2}"
     elif ! $DRY_RUN; then
         touch "$environment/complete"
     fi

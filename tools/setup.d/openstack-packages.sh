@@ -20,16 +20,14 @@ readonly RABBITMQ_PACKAGES=(
 )
 
 stage_openstack_packages() {
-    local python tgt=$MILLPOND_CACHE/openstack/tgt rabbitmq=$MILLPOND_CACHE/openstack/rabbitmq
+    local tgt=$MILLPOND_CACHE/openstack/tgt rabbitmq=$MILLPOND_CACHE/openstack/rabbitmq
     if ! have apt-get; then
         say "there is no apt-get here, so the tests with OpenStack's services are skipped: they run on Debian only."
         return
     fi
     install_missing_packages "$OPENSTACK_PACKAGES" "for the tests with OpenStack's services"
-    python=$(find_python)
-    [[ -n $python ]] || fail "Python 3.11 or newer is missing: run tools/setup packages."
     # It sees Debian's modules for the two above; for uv they are not there, so it installs all the others.
-    ensure_environment "$python" tools/openstack/requirements.txt --system-site-packages
+    ensure_environment tools/openstack/requirements.txt --system-site-packages
     if [[ ! -e $tgt ]]; then
         change "unpack Debian's tgt in $tgt (does not install it)" unpack_packages "$tgt" tgt
     fi

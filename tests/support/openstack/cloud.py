@@ -38,7 +38,10 @@ def loopback_address(host: str) -> str:
 class Cloud(Running):
     """Everything but nova-compute runs after start(); that one is configured by each test."""
 
-    def __init__(self, directory: Path, libvirtd: PrivateLibvirtd) -> None:
+    def __init__(
+        self, directory: Path, libvirtd: PrivateLibvirtd, settings: Sections | None = None
+    ) -> None:
+        """The settings are of Nova's API, conductor and scheduler."""
         self.keystone = Keystone(directory / "keystone")
         databases = (neutron.DATABASE, *nova.DATABASES, _PLACEMENT, _GLANCE)
         self._mariadb = MariaDb(directory / "mariadb", *databases)
@@ -69,7 +72,7 @@ class Cloud(Running):
             mariadb=self._mariadb,
             rabbitmq=self._rabbitmq,
         )
-        self._nova = NovaApi(directory / "nova-api", self._backbone)
+        self._nova = NovaApi(directory / "nova-api", self._backbone, settings or {})
         self._conductor = NovaDaemon(
             directory / "nova-conductor", "nova-conductor", self._nova.conf
         )

@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 _REPOSITORY = Path(__file__).parents[3]
-_LOCKS = _REPOSITORY / "tools/openstack"
 _INSTALL = "tools/setup openstack-packages"
 
 
@@ -21,14 +20,28 @@ def reason_to_skip() -> str | None:
     return None
 
 
-def python(lock: str = "requirements") -> Path:
-    return _environment(lock) / "bin/python"
-
-
-def reason_to_skip_release(lock: str) -> str | None:
-    if not (_environment(lock) / "complete").exists():
-        return f"{lock} is not in {_environment(lock)}: tools/setup nova-releases"
+def reason_to_skip_release(release: str) -> str | None:
+    """The same of an older Nova."""
+    if not (_environment(release) / "complete").exists():
+        return f"{release} is not in {_environment(release)}: tools/setup nova-releases"
     return None
+
+
+def reason_to_skip_tempest() -> str | None:
+    """The same of Tempest."""
+    if not (_environment(room="tempest") / "complete").exists():
+        where = _environment(room="tempest")
+        return f"Tempest is not in {where}: tools/setup tempest-packages"
+    return None
+
+
+def tempest(program: str) -> Path:
+    """A program of Tempest's own environment."""
+    return _environment(room="tempest") / "bin" / program
+
+
+def python(release: str = "requirements") -> Path:
+    return _environment(release) / "bin/python"
 
 
 def python_path(directory: Path) -> str:
@@ -53,9 +66,10 @@ def rabbitmq() -> Path:
     return _cache() / "rabbitmq/usr"
 
 
-def _environment(lock: str = "requirements") -> Path:
-    return _cache() / hashlib.sha256((_LOCKS / f"{lock}.txt").read_bytes()).hexdigest()[:16]
+def _environment(lock: str = "requirements", room: str = "openstack") -> Path:
+    text = (_REPOSITORY / "tools" / room / f"{lock}.txt").read_bytes()
+    return _cache(room) / hashlib.sha256(text).hexdigest()[:16]
 
 
-def _cache() -> Path:
-    return Path(os.environ.get("MILLPOND_CACHE", Path.home() / ".cache/millpond")) / "openstack"
+def _cache(room: str = "openstack") -> Path:
+    return Path(os.environ.get("MILLPOND_CACHE", Path.home() / ".cache/millpond")) / room

@@ -29,6 +29,14 @@ class Keystone(Api):
     def user(self) -> Connection:
         return self._connect(_ANGLER)
 
+    def administrator(self) -> dict[str, object]:
+        """In Tempest's words."""
+        return {
+            "admin_username": _ADMIN,
+            "admin_password": _PASSWORD,
+            "admin_project_name": _ADMIN,
+        }
+
     def credentials(self) -> dict[str, object]:
         """With which a service asks others."""
         return {

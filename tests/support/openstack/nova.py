@@ -65,9 +65,10 @@ class Backbone:
 class NovaApi(Api):
     """The first to start: it makes the databases."""
 
-    def __init__(self, directory: Path, backbone: Backbone) -> None:
+    def __init__(self, directory: Path, backbone: Backbone, settings: Sections) -> None:
         super().__init__(directory)
         self._backbone = backbone
+        self._settings = settings
 
     @property
     def url(self) -> str:
@@ -93,7 +94,7 @@ class NovaApi(Api):
     def _configure(self) -> None:
         self.conf.parent.mkdir()
         shutil.copy(python().parents[1] / "etc/nova/api-paste.ini", self.conf.parent)
-        self.configure({})
+        self.configure(self._settings)
         cell0 = self._backbone.mariadb.url("nova_cell0")
         self._run_program("nova_databases.py", self.conf, cell0)
 
