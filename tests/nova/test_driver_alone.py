@@ -41,7 +41,8 @@ def found(pond: PrivateLibvirtd) -> Found:
         "evacuated",
         "one_bad_instance",
         "free_space",
-        "encrypting_image",
+        "asks_for_encryption",
+        "ephemeral_formats",
         "disk_in_the_domain",
     )
     options = {"disk_cachemodes": "file=writethrough,block=none", "hw_disk_discard": "unmap"}
@@ -111,10 +112,24 @@ def test_free_space_is_that_of_the_file_system(found: Found) -> None:
     assert came["total"] == 0
 
 
-def test_an_image_that_asks_for_encryption_is_refused_before_a_rebuild(found: Found) -> None:
-    came = found["encrypting_image"]
-    assert "asks for encrypted disks" in came["True"]
-    assert came["False"].startswith("NotImplementedError")  # Nova does it then
+def test_who_asks_for_encrypted_disks_is_refused_by_every_way_in(found: Found) -> None:
+    assert found["asks_for_encryption"]["backends of Nova that encrypt"] == []  # docs/nova.md
+    came = found["asks_for_encryption"]["said"]
+    assert came.pop("nobody")["rebuild"].startswith("NotImplementedError")  # Nova does it then
+    asking = {"image": "it asks", "flavor": "flavor small asks", "device": "the server's list"}
+    assert came.keys() == asking.keys()
+    for who, said in asking.items():
+        for way in ("rebuild", "spawn", "resize"):
+            assert said in came[who][way], (who, way)
+            assert "asks for encrypted disks, which Millpond does not make" in came[who][way]
+        assert came[who]["rebuild"].startswith("rolled back")
+        assert came[who]["resize"].startswith("rolled back")
+
+
+def test_an_ephemeral_disk_has_the_file_system_that_was_asked_for(found: Found) -> None:
+    came = found["ephemeral_formats"]
+    assert came["made"] == {"None": "ext4", "ext3": "ext3", "xfs": "xfs", "vfat": "vfat"}
+    assert came["ntfs"] is False  # by which Nova refuses the server
 
 
 def test_cache_mode_and_discard_are_those_of_the_configuration(found: Found) -> None:
