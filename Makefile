@@ -45,7 +45,7 @@ test-services: setup guests ## Glance, Cinder, Barbican and an iSCSI target, the
 	$(AS_ROOT) env MILLPOND_TEST_FULL=1 $(PYTHON) -m pytest --durations=10 tests/services $(PYTEST_ARGS)
 
 test-nova: setup guests ## the driver for Nova, on a small cloud with everything
-	@tools/setup ceph-packages openstack-packages
+	@tools/setup ceph-packages openstack-packages nova-releases
 	$(AS_ROOT) env MILLPOND_TEST_FULL=1 $(if $(PYTEST_ARGS),,MILLPOND_TEST_RESULTS=$(NOVA_RESULTS)) \
 	    $(PYTHON) -m pytest --durations=10 tests/nova $(PYTEST_ARGS)
 
@@ -58,7 +58,7 @@ test-chaos: setup ## kills at random for SECONDS=600 or KILLS=2000; SEED=… cho
 	    $(if $(SEED),--seed $(SEED))
 
 test-full: setup guests ## everything, in parts of at most an hour; PART=… runs one: unit real-1 real-2 moves-1 moves-2 cloud ceph services nova lvm-1 lvm-2 chaos fresh
-	@tools/setup ceph-packages openstack-packages nested-packages
+	@tools/setup ceph-packages openstack-packages nested-packages nova-releases
 	$(AS_ROOT) $(PYTHON) -m tests.full $(PART)
 
 bench-cache: setup guests ## what a run of the cache manager costs, into docs/results/image-cache.md

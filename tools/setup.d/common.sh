@@ -193,6 +193,39 @@ install_locked() {
         --build-constraints "$REPOSITORY/requirements/build.txt" "${@:2}"
 }
 
+readonly ENVIRONMENT_KEPT_DAYS=14 # without use; after that the next one removes it
+
+# ensure_openstack_environment WHAT LOCK: an environment of its own in the cache, named by the checksum of the lock.
+ensure_openstack_environment() {
+    local what=$1 lock=$2 python environment
+    python=$(find_python)
+    [[ -n $python ]] || fail "Python 3.11 or newer is missing: run tools/setup packages."
+    environment=$MILLPOND_CACHE/openstack/$(sha256sum "$REPOSITORY/$lock" | cut -c -16)
+    if [[ ! -e $environment/complete ]]; then
+        ensure_uv "$python"
+        change "install $what of $lock into $environment" make_openstack_environment "$environment" "$python" "$lock"
+    elif ! $DRY_RUN; then
+        touch "$environment/complete"
+    fi
+}
+
+# It sees Debian's own modules, of which Ceph's are not in the registry; for uv they are not there, so it installs all
+# others.
+make_openstack_environment() {
+    local environment=$1 python=$2 lock
+    mkdir -p "$(dirname "$environment")"
+    exec {lock}>"$environment.lock"
+    flock "$lock" # somebody else may be making it
+    if [[ ! -e $environment/complete ]]; then
+        run_uv venv --quiet --clear --system-site-packages --python "$python" "$environment"
+        install_locked "$environment/bin/python" "$REPOSITORY/$3" --compile-bytecode
+        touch "$environment/complete"
+    fi
+    exec {lock}>&-
+    find "$(dirname "$environment")" -mindepth 2 -maxdepth 2 -name complete -mtime "+$ENVIRONMENT_KEPT_DAYS" \
+        -printf '%h\0%h.lock\0' | xargs -0 --no-run-if-empty rm -rf
+}
+
 # Debian and its children call the user libvirt-qemu, others qemu.
 qemu_user() {
     local user

@@ -18,41 +18,15 @@ readonly RABBITMQ_PACKAGES=(
     rabbitmq-server erlang-base erlang-asn1 erlang-crypto erlang-eldap erlang-inets erlang-mnesia erlang-os-mon
     erlang-parsetools erlang-public-key erlang-runtime-tools erlang-ssl erlang-syntax-tools erlang-tools erlang-xmerl
 )
-readonly ENVIRONMENT_KEPT_DAYS=14 # without use; after that the next one removes it
-
-# The environment sees Debian's modules for the two above; for uv they are not there, so it installs all the others.
-make_openstack_environment() {
-    local environment=$1 python=$2 lock
-    mkdir -p "$(dirname "$environment")"
-    exec {lock}>"$environment.lock"
-    flock "$lock" # somebody else may be making it
-    if [[ ! -e $environment/complete ]]; then
-        run_uv venv --quiet --clear --system-site-packages --python "$python" "$environment"
-        install_locked "$environment/bin/python" "$REPOSITORY/tools/openstack/requirements.txt" --compile-bytecode
-        touch "$environment/complete"
-    fi
-    exec {lock}>&-
-    find "$(dirname "$environment")" -mindepth 2 -maxdepth 2 -name complete -mtime "+$ENVIRONMENT_KEPT_DAYS" \
-        -printf '%h\0%h.lock\0' | xargs -0 --no-run-if-empty rm -rf
-}
 
 stage_openstack_packages() {
-    local python environment tgt=$MILLPOND_CACHE/openstack/tgt rabbitmq=$MILLPOND_CACHE/openstack/rabbitmq
+    local tgt=$MILLPOND_CACHE/openstack/tgt rabbitmq=$MILLPOND_CACHE/openstack/rabbitmq
     if ! have apt-get; then
         say "there is no apt-get here, so the tests with OpenStack's services are skipped: they run on Debian only."
         return
     fi
     install_missing_packages "$OPENSTACK_PACKAGES" "for the tests with OpenStack's services"
-    python=$(find_python)
-    [[ -n $python ]] || fail "Python 3.11 or newer is missing: run tools/setup packages."
-    environment=$MILLPOND_CACHE/openstack/$(sha256sum "$REPOSITORY/tools/openstack/requirements.txt" | cut -c -16)
-    if [[ ! -e $environment/complete ]]; then
-        ensure_uv "$python"
-        change "install the services of tools/openstack/requirements.txt into $environment" \
-            make_openstack_environment "$environment" "$python"
-    elif ! $DRY_RUN; then
-        touch "$environment/complete"
-    fi
+    ensure_openstack_environment "the services" tools/openstack/requirements.txt
     if [[ ! -e $tgt ]]; then
         change "unpack Debian's tgt in $tgt (does not install it)" unpack_packages "$tgt" tgt
     fi

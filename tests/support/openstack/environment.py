@@ -1,4 +1,5 @@
-"""The environment with OpenStack's services, which tools/setup makes from a lock file."""
+"""The environments with OpenStack's services, and with an older Nova, which tools/setup makes from
+lock files."""
 
 import hashlib
 import importlib.metadata
@@ -7,12 +8,17 @@ import shutil
 from pathlib import Path
 
 _REPOSITORY = Path(__file__).parents[3]
-_LOCK = _REPOSITORY / "tools/openstack/requirements.txt"
+_LOCKS = _REPOSITORY / "tools/openstack"
 _INSTALL = "tools/setup openstack-packages"
+NOVA = 34
+"""The release of Nova that the services are of."""
+OLDER_NOVA = 33
 
 
-def reason_to_skip() -> str | None:
+def reason_to_skip(release: int = NOVA) -> str | None:
     """Why no service can run here, with the command that would change that."""
+    if not (_environment(release) / "complete").exists() and release != NOVA:
+        return f"Nova {release} is not in {_environment(release)}: tools/setup nova-releases"
     if not (_environment() / "complete").exists():
         return f"OpenStack's services are not in {_environment()}: {_INSTALL}"
     for unpacked in (tgt("tgtd"), rabbitmq()):
@@ -21,8 +27,9 @@ def reason_to_skip() -> str | None:
     return None
 
 
-def python() -> Path:
-    return _environment() / "bin/python"
+def python(release: int = NOVA) -> Path:
+    """With this release of Nova."""
+    return _environment(release) / "bin/python"
 
 
 def python_path(directory: Path) -> str:
@@ -47,8 +54,9 @@ def rabbitmq() -> Path:
     return _cache() / "rabbitmq/usr"
 
 
-def _environment() -> Path:
-    return _cache() / hashlib.sha256(_LOCK.read_bytes()).hexdigest()[:16]
+def _environment(release: int = NOVA) -> Path:
+    lock = _LOCKS / ("requirements.txt" if release == NOVA else f"nova-{release}.txt")
+    return _cache() / hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
 
 
 def _cache() -> Path:
