@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -279,24 +280,29 @@ def test_a_template_is_verified_once_somebody_trusts_certificates(
     assert "the server's list of trusted image certificates" in refused.value.advice
 
 
-@pytest.mark.parametrize("prepared", [Prepared.ADOPTION, Prepared.LINK])
+@pytest.mark.parametrize(
+    "changed",
+    [{"prepared": Prepared.ADOPTION}, {"prepared": Prepared.LINK}, {"image_digest": "another"}],
+    ids=str,
+)
 def test_what_somebody_else_has_made_is_not_replaced_to_verify_it(
     web: Web,
     trusting: Glance,
     publisher: Signer,
     content: bytes,
     store: LocalTemplates,
-    prepared: Prepared,
+    changed: dict[str, Any],
 ) -> None:
     offer_description(web, content, **publisher.properties(content, CERTIFICATE))
     offer_content(web, content)
     handler = downloading(trusting, store)
     image = trusting.describe(ImageId(ID))
     template = handler.fetch_image(image, DiskFormat.RAW)
-    store.put(replace(template, prepared=prepared))
+    other = replace(template, **changed)
+    store.put(other)
     with pytest.raises(ImageRefused, match="was made without verifying the signature"):
         handler.fetch_image(replace(image, trusted=(CERTIFICATE,)), DiskFormat.RAW)
-    assert handler.fetch_image(image, DiskFormat.RAW).prepared is prepared
+    assert handler.fetch_image(image, DiskFormat.RAW) == other
 
 
 def test_what_was_not_signed_takes_the_place_of_no_template(

@@ -108,13 +108,14 @@ class BaseTemplateImagehandler(ABC):
 
     def _is_proven(self, template: Template, image: Image) -> bool:
         """Whether it will do for who asks. One that was made before anybody trusted certificates
-        is prepared again, this time with the signature, if it is ours to replace."""
+        is prepared again, this time with the signature, if it is ours to replace: what was made
+        of it, here or in Ceph, has the same bytes then."""
         if not image.trusted:
             return True
         self._images.open(image)  # raises if its signer is not trusted
         if template.signature == image.signature:
             return True
-        if template.prepared in _NOT_OURS:
+        if template.prepared in _NOT_OURS or template.image_digest != image.digest:
             self._refuse_unproven(template, image)
         return False
 
