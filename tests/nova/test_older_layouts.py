@@ -14,7 +14,7 @@ from tests.support.guests import MicroGuest
 from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.millpond import Millpond
 from tests.support.openstack import driver_alone
-from tests.support.openstack.environment import reason_to_skip_release
+from tests.support.openstack.environment import reason_to_skip
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.full]
@@ -27,7 +27,7 @@ SECONDS = 60
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeNode:
     libvirtd: PrivateLibvirtd
-    release: str
+    release: int
     images_type: str
 
     @property
@@ -43,7 +43,7 @@ class ComputeNode:
         }
         words = (PROGRAM, verb, word)
         place = (self.libvirtd.directory, self.libvirtd)
-        done = driver_alone.start(*place, *words, extra=own, environment=self.release)
+        done = driver_alone.start(*place, *words, extra=own, release=self.release)
         assert done.returncode == 0, done.stderr[-5000:]
         made: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
         return made
@@ -62,9 +62,9 @@ def images_type(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=["nova-25", "nova-29"], ids=["yoga", "caracal"])
+@pytest.fixture(params=[25, 29], ids=["yoga", "caracal"])
 def node(request: pytest.FixtureRequest, images_type: str, workdir: Path) -> Iterator[ComputeNode]:
-    if reason := reason_to_skip_release(request.param):
+    if reason := reason_to_skip(request.param):
         pytest.skip(reason)
     with PrivateLibvirtd(workdir / "node", name="pond") as libvirtd:
         yield ComputeNode(libvirtd=libvirtd, release=request.param, images_type=images_type)

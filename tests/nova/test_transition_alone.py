@@ -3,6 +3,7 @@ every moment."""
 
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from lxml import etree
 
 from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.openstack import driver_alone
-from tests.support.openstack.environment import reason_to_skip
+from tests.support.openstack.environment import NOVA, OLDER_NOVA, reason_to_skip
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -23,25 +24,38 @@ WAYS = {"renamed": RENAMES, "copied": COPIES}
 Found = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def pond(session_directory: Path) -> Iterator[PrivateLibvirtd]:
+@dataclass(frozen=True)
+class Pond:
+    libvirtd: PrivateLibvirtd
+    release: int
+    """Of Nova."""
+
+
+@pytest.fixture(scope="module", params=[NOVA, pytest.param(OLDER_NOVA, marks=pytest.mark.full)])
+def pond(session_directory: Path, request: pytest.FixtureRequest) -> Iterator[Pond]:
     """One that is not cleared after each test."""
-    if reason := reason_to_skip():
+    if reason := reason_to_skip(request.param):
         pytest.skip(reason)
-    with PrivateLibvirtd(session_directory / "transition-alone", name="pond") as libvirtd:
-        yield libvirtd
+    directory = session_directory / f"transition-alone-{request.param}"
+    with PrivateLibvirtd(directory, name="pond") as libvirtd:
+        yield Pond(libvirtd, request.param)
 
 
-def run(pond: PrivateLibvirtd, *scenarios: str, **options: object) -> Found:
+def run(pond: Pond, *scenarios: str, **options: object) -> Found:
     """With images_type = qcow2, as Nova had it."""
     settings = {"libvirt": {"images_type": "qcow2", **options}}
     return driver_alone.run(
-        pond.directory, pond, scenarios, settings, program=driver_alone.TRANSITIONS
+        pond.libvirtd.directory,
+        pond.libvirtd,
+        scenarios,
+        settings,
+        program=driver_alone.TRANSITIONS,
+        release=pond.release,
     )
 
 
 @pytest.fixture(scope="module")
-def renamed(pond: PrivateLibvirtd) -> Found:
+def renamed(pond: Pond) -> Found:
     scenarios = (
         *("moved", "interrupted", "failed", "between_two_disks", "in_the_way", "at_start"),
         *("by_command", "revert_interrupted", "not_back", "with_a_base_that_is_not_raw"),
@@ -50,16 +64,17 @@ def renamed(pond: PrivateLibvirtd) -> Found:
 
 
 @pytest.fixture(scope="module")
-def copied(session_directory: Path) -> Iterator[Found]:
+def copied(session_directory: Path, pond: Pond) -> Iterator[Found]:
     """The pool is on another file system."""
-    if reason := reason_to_skip():
-        pytest.skip(reason)
+    place = session_directory / f"transition-copies-{pond.release}"
     scenarios = ("moved", "interrupted", "failed", "revert_interrupted")
     with (
-        PrivateLibvirtd(session_directory / "transition-copies", name="pond") as libvirtd,
+        PrivateLibvirtd(place, name="pond") as libvirtd,
         tempfile.TemporaryDirectory(dir="/dev/shm", prefix="millpond-test-") as directory,
     ):
-        yield run(libvirtd, *scenarios, disks_pool_path=Path(directory, "disks"))
+        yield run(
+            Pond(libvirtd, pond.release), *scenarios, disks_pool_path=Path(directory, "disks")
+        )
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +160,7 @@ def test_a_base_that_is_not_raw_stays_what_it_is(renamed: Found) -> None:
     assert came["known to libvirt"]
 
 
-def test_logical_volumes_get_records_and_lose_them(pond: PrivateLibvirtd) -> None:
+def test_logical_volumes_get_records_and_lose_them(pond: Pond) -> None:
     came = run(pond, "in_place", images_type="lvm", images_volume_group="vg0")["in_place"]
     ours = ["disk", "disk.config", "disk.swap"]
     assert came["concerned"]
@@ -193,7 +208,7 @@ class TestStart:
         assert new not in came["log"]
         assert "config only" not in came["log"]
 
-    def test_libvirt_storage_is_refused(self, pond: PrivateLibvirtd) -> None:
+    def test_libvirt_storage_is_refused(self, pond: Pond) -> None:
         came = run(pond, "at_start", images_type="libvirt-storage")["at_start"]
         old, new = came["ids"]
         assert came["refused"].startswith("BadConfiguration: [libvirt] images_type: ")
@@ -264,13 +279,13 @@ class TestCommand:
         assert came["same"]
         assert came["records"] == ROLES
 
-    def test_with_images_type_raw_both_formats_go_back(self, pond: PrivateLibvirtd) -> None:
+    def test_with_images_type_raw_both_formats_go_back(self, pond: Pond) -> None:
         """Nova reads disk.info then."""
         came = run(pond, "raw_goes_back", "by_command", images_type="raw")
         assert came["raw_goes_back"] == {"status": 0, "disk.info": "raw", "records": []}
         assert came["by_command"]["reverted"]
 
-    def test_revert_must_know_what_nova_will_run_with(self, pond: PrivateLibvirtd) -> None:
+    def test_revert_must_know_what_nova_will_run_with(self, pond: Pond) -> None:
         came = run(pond, "reverted_without_knowing", images_type="libvirt-storage")
         status, told = came["reverted_without_knowing"]
         assert status == 2

@@ -38,7 +38,7 @@ class Pools:
 @pytest.fixture
 def disks() -> Disks:
     backends = (Backend.RAW, Backend.QCOW2, Backend.LVM)
-    blanks: Any = SimpleNamespace(name=lambda content, size: f"{content}_{size // MiB}")
+    blanks: Any = SimpleNamespace(name=lambda content, size, _kind: f"{content}_{size // MiB}")
     return disks_of(
         {each: LibvirtStorage(each, Pools()) for each in backends},
         selection=SELECTION,

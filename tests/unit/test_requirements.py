@@ -34,7 +34,7 @@ def test_a_dependency_that_was_added_makes_the_locks_stale(tmp_path):
 
 
 def test_every_package_has_a_version_and_a_checksum():
-    assert len(LOCKS) == 11
+    assert len(LOCKS) == 12
     for lock in LOCKS:
         lines = [line for line in lock.read_text().splitlines() if not line.startswith("#")]
         packages = [line for line in lines if not line.startswith(("-r ", "    --hash=sha256:"))]

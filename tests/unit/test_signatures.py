@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,10 @@ from millpond.legacy.bases import NovaBases
 from millpond.model.cloud import CloudAccess, SignaturePolicy
 from millpond.model.formats import DiskFormat
 from millpond.model.names import ImageId, template_name
+from millpond.model.template import Prepared
 from millpond.model.transfer import Patience
+from millpond.templates.downloading import DownloadingTemplateImagehandler
+from millpond.templates.handler import HandlerContext
 from millpond.templates.store import LocalTemplates
 from tests.support import certificate_store
 from tests.support.glance_pages import (
@@ -29,7 +33,7 @@ from tests.support.glance_pages import (
 )
 from tests.support.image_files import MiB, raw_file
 from tests.support.loopback import ADDRESS
-from tests.support.preparing import DirectoryPool
+from tests.support.preparing import DirectoryPool, unused
 from tests.support.signing import Signer, signer
 from tests.support.web import Answer, Web, serving
 
@@ -66,7 +70,17 @@ def access(web: Web) -> CloudAccess:
 @pytest.fixture
 def source(access: CloudAccess, publisher: Signer, tmp_path: Path) -> Glance:
     options = certificate_store.put(tmp_path, CERTIFICATE, publisher.certificate)
-    policy = SignaturePolicy(trusted=(CERTIFICATE,), key_manager=options, seconds=5)
+    policy = SignaturePolicy(
+        trusted=(CERTIFICATE,), key_manager=options, of_every_image=True, seconds=5
+    )
+    return Glance(access, Signatures(policy))
+
+
+@pytest.fixture
+def trusting(access: CloudAccess, publisher: Signer, tmp_path: Path) -> Glance:
+    """Signatures count only of images that are wanted for a server which names certificates."""
+    options = certificate_store.put(tmp_path, CERTIFICATE, publisher.certificate)
+    policy = SignaturePolicy(trusted=(), key_manager=options, of_every_image=False, seconds=5)
     return Glance(access, Signatures(policy))
 
 
@@ -233,3 +247,81 @@ def test_a_base_of_novas_is_taken_over_if_its_bytes_are_what_was_signed(
     assert (template is not None) == (adopted or not verified)
     assert base.read_bytes() == content
     assert store.find(base.name) == template
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalTemplates:
+    return LocalTemplates(DirectoryPool(tmp_path / "_base"))
+
+
+def downloading(images: Glance, store: LocalTemplates) -> DownloadingTemplateImagehandler:
+    return DownloadingTemplateImagehandler(
+        HandlerContext(store=store, images=images, users=unused)
+    )
+
+
+def test_a_template_is_verified_once_somebody_trusts_certificates(
+    web: Web, trusting: Glance, publisher: Signer, content: bytes, store: LocalTemplates
+) -> None:
+    """One that was made before is prepared again, and then it is known what it is."""
+    offer_description(web, content, **publisher.properties(content, CERTIFICATE))
+    offer_content(web, content)
+    handler = downloading(trusting, store)
+    image = trusting.describe(ImageId(ID))
+    trusted = replace(image, trusted=(CERTIFICATE,))
+    made = []
+    for asked in (image, trusted, trusted, image):
+        template = handler.fetch_image(asked, DiskFormat.RAW)
+        downloads = [each for each in web.seen if each.path == FILE]
+        made.append((template.signature == image.signature, len(downloads)))
+    assert made == [(False, 1), (True, 2), (True, 2), (True, 2)]
+    with pytest.raises(ImageRefused, match="leads to no trusted one") as refused:
+        handler.fetch_image(replace(image, trusted=("another",)), DiskFormat.RAW)
+    assert "the server's list of trusted image certificates" in refused.value.advice
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"prepared": Prepared.ADOPTION}, {"prepared": Prepared.LINK}, {"image_digest": "another"}],
+    ids=str,
+)
+def test_what_somebody_else_has_made_is_not_replaced_to_verify_it(
+    web: Web,
+    trusting: Glance,
+    publisher: Signer,
+    content: bytes,
+    store: LocalTemplates,
+    changed: dict[str, Any],
+) -> None:
+    offer_description(web, content, **publisher.properties(content, CERTIFICATE))
+    offer_content(web, content)
+    handler = downloading(trusting, store)
+    image = trusting.describe(ImageId(ID))
+    template = handler.fetch_image(image, DiskFormat.RAW)
+    other = replace(template, **changed)
+    store.put(other)
+    with pytest.raises(ImageRefused, match="was made without verifying the signature"):
+        handler.fetch_image(replace(image, trusted=(CERTIFICATE,)), DiskFormat.RAW)
+    assert handler.fetch_image(image, DiskFormat.RAW) == other
+
+
+def test_what_was_not_signed_takes_the_place_of_no_template(
+    web: Web, trusting: Glance, publisher: Signer, content: bytes, store: LocalTemplates
+) -> None:
+    offer_description(web, content, **publisher.properties(content + b"X", CERTIFICATE))
+    offer_content(web, content)
+    handler = downloading(trusting, store)
+    image = trusting.describe(ImageId(ID))
+    template = handler.fetch_image(image, DiskFormat.RAW)
+    with pytest.raises(ImageRefused, match="it is not what was signed"):
+        handler.fetch_image(replace(image, trusted=(CERTIFICATE,)), DiskFormat.RAW)
+    assert handler.fetch_image(image, DiskFormat.RAW) == template
+
+
+def test_what_certificates_are_trusted_for_is_linked_from_nowhere(
+    web: Web, trusting: Glance, content: bytes
+) -> None:
+    offer_description(web, content, direct_url="rbd://cluster/images/one/snap")
+    image = trusting.describe(ImageId(ID))
+    assert trusting.locations(image) == ("rbd://cluster/images/one/snap",)
+    assert trusting.locations(replace(image, trusted=(CERTIFICATE,))) == ()

@@ -324,22 +324,22 @@ def _patience(reader: Reader, group: str, retries: str) -> Patience:
     )
 
 
-def _signatures(reader: Reader) -> SignaturePolicy | None:
+def _signatures(reader: Reader) -> SignaturePolicy:
     """As Nova reads them: ids count where they are asked for, and then they are enough."""
     validates = reader.take(GLANCE, "enable_certificate_validation", bool, False)
     ids = reader.take(GLANCE, "default_trusted_certificate_ids", tuple, ())
     verifies = reader.take(GLANCE, "verify_glance_signatures", bool, False)
-    if not verifies and not (validates and ids):
-        return None
     return SignaturePolicy(
         trusted=ids if validates else (),
         key_manager=reader.conf,
+        of_every_image=verifies or bool(validates and ids),
         seconds=reader.take(HTTP, "read_timeout", int, 1),
     )
 
 
 def _check_signatures(reader: Reader, settings: Settings) -> None:
-    if settings.signatures is None or settings.image_source is not ImageSourceOption.GLANCE:
+    uses_glance = settings.image_source is ImageSourceOption.GLANCE
+    if not settings.signatures.of_every_image or not uses_glance:
         return
     if not all(find_spec(each) for each in ("castellan", "cursive")):
         reason = "what verifies signatures is not installed"

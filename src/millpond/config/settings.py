@@ -136,7 +136,7 @@ class Settings:
     image_volume_project_id: str
     placement: CloudAccess | None
     """None where it is a part of this program."""
-    signatures: SignaturePolicy | None
+    signatures: SignaturePolicy
     """None where images of Glance need none."""
     flavors: Mapping[str, Flavor]
     own_process: bool = True

@@ -40,6 +40,8 @@ class DiskRequest:
     """What it is made from; swap and ephemeral disks have templates of their own."""
     like: Disk | None = None
     """The one whose content it gets, on this host or another."""
+    filesystem: str = ""
+    """Of an ephemeral disk, if it is not the one of the configuration."""
     target: str = ""
     """What the guest is offered it as, where we write its domain."""
 

@@ -17,7 +17,7 @@ from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
 from millpond.model.layer import Chain, Layer
-from millpond.model.names import ImageId, ServerId, template_name
+from millpond.model.names import ImageId, ServerId, filesystem_of, template_name
 from millpond.model.operation import GrowMethod
 from millpond.model.server import Content, Disk, TemplateRef
 from millpond.model.sizes import MiB, check_disk_size, enough_for, format_size, whole_sectors
@@ -66,20 +66,26 @@ class Disks:
         if request.content in (Content.DATA, Content.BLANK):
             return backend.plan(request, None)
         size = -(-request.size // MiB) * MiB  # so that disks of one size share one template
-        template = self._template(self.blanks().name(request.content, size), DiskFormat.RAW)
+        name = self.blanks().name(request.content, size, request.filesystem)
+        template = self._template(name, DiskFormat.RAW)
         return backend.plan(replace(request, size=size), template)
 
     def fetch_template(
-        self, disk: Disk, image: ImageId | None, progress: Progress = noop
+        self,
+        disk: Disk,
+        image: ImageId | None,
+        progress: Progress = noop,
+        trusted: tuple[str, ...] = (),
     ) -> Template | None:
         """What it is made from, prepared if it is not there yet; None for a disk that begins
-        empty."""
+        empty. ``trusted``: certificates that its server trusts to sign images."""
         if disk.template is None:
             return None
         if image:
-            described = self.images.describe(image)
+            described = replace(self.images.describe(image), trusted=trusted)
             return self.templates.fetch_image(described, disk.template.format, progress)
-        return self.blanks().fetch(disk.content, disk.size)
+        filesystem = filesystem_of(disk.template.volume)
+        return self.blanks().fetch(disk.content, disk.size, filesystem)
 
     def create(
         self,

@@ -72,12 +72,12 @@ class Shared:
 
     @property
     def _signatures(self) -> SignatureCheck | None:
-        """What it needs is installed only where signatures are asked for."""
-        if self.settings.signatures is None:
+        """What it needs is installed only where signatures are asked for, and under Nova, whose
+        users may name certificates."""
+        policy = self.settings.signatures
+        if self.settings.own_process and not policy.of_every_image:
             return None
-        check: SignatureCheck = resolve_name("millpond.images.signatures:Signatures")(
-            self.settings.signatures
-        )
+        check: SignatureCheck = resolve_name("millpond.images.signatures:Signatures")(policy)
         return check
 
     def server(self, name_or_id: str, *, shortened: bool = False) -> Server:

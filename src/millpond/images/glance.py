@@ -130,7 +130,7 @@ class Glance:
     def locations(self, image: Image) -> tuple[str, ...]:
         """Glance shows them to those whom show_multiple_locations and its policy allow. None where
         signatures are checked: what is linked there is used without having been read."""
-        if self._signatures:
+        if self._signatures and self._signatures.concerns(image):
             return ()
         answer = self._answer(image.id)
         several = [str(each["url"]) for each in answer.locations or ()]
@@ -152,7 +152,7 @@ class Glance:
 
     def _begin_proof(self, image: Image) -> Callable[[], Proof] | None:
         """Who we are for Glance we are for the key manager, too."""
-        if self._signatures is None:
+        if self._signatures is None or not self._signatures.concerns(image):
             return None
         with self._explaining(f"the certificate of image {image.id}"):
             return self._signatures.proof_of(image, self._connection.session.auth)

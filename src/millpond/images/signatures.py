@@ -20,16 +20,10 @@ from millpond.errors import ImageRefused
 from millpond.images.certificates import Certificates
 from millpond.images.source import Proof
 from millpond.model.cloud import SignaturePolicy
-from millpond.model.image import Image
+from millpond.model.image import SIGNATURE_PROPERTIES, Image
 
 LOG = logging.getLogger(__name__)
 
-_PROPERTIES = (
-    signature_utils.SIGNATURE,
-    signature_utils.HASH_METHOD,
-    signature_utils.KEY_TYPE,
-    signature_utils.CERT_UUID,
-)
 _KEY_TYPES = signature_utils.SignatureKeyType.REGISTERED_TYPES
 _HASH_METHODS = signature_utils.HASH_METHODS
 _SIGN_AGAIN = "sign it again, as docs/images.md shows"
@@ -37,14 +31,18 @@ _SIGN_AGAIN = "sign it again, as docs/images.md shows"
 
 class Signatures:
     def __init__(self, policy: SignaturePolicy) -> None:
+        self._of_every_image = policy.of_every_image
         self._trusted = policy.trusted
         self._certificates = Certificates(policy)
 
+    def concerns(self, image: Image) -> bool:
+        return self._of_every_image or bool(image.trusted)
+
     def proof_of(self, image: Image, auth: Any) -> Callable[[], Proof]:
         """Begins a proof, as often as the bytes begin. ``auth`` says who asks, as for Glance."""
-        if missing := [name for name in _PROPERTIES if not image.properties.get(name)]:
+        if missing := [name for name in SIGNATURE_PROPERTIES if not image.properties.get(name)]:
             raise _refusal(image, missing)
-        text, hash_method, key_type, id = (image.properties[name] for name in _PROPERTIES)
+        text, hash_method, key_type, id = (image.properties[name] for name in SIGNATURE_PROPERTIES)
         _check_known(image, signature_utils.HASH_METHOD, _HASH_METHODS)
         _check_known(image, signature_utils.KEY_TYPE, _KEY_TYPES)
         signature = _decode(image, text)
@@ -61,13 +59,14 @@ class Signatures:
         if found is None:
             reason = f"the key manager has no certificate {id}, with which it is signed"
             raise ImageRefused(image.name, reason, _SIGN_AGAIN)
-        if self._trusted:
+        if image.trusted or self._trusted:
             _check_dates(image, id, found)
             self._check_chain(image, id, found, auth)
         return found
 
     def _check_chain(self, image: Image, id: str, certificate: Certificate, auth: Any) -> None:
-        known = [(each, self._certificates.find(each, auth)) for each in self._trusted]
+        trusted = image.trusted or self._trusted
+        known = [(each, self._certificates.find(each, auth)) for each in trusted]
         for each, found in known:
             if found is None:
                 LOG.warning("the key manager has no certificate %s, which is trusted", each)
@@ -78,10 +77,9 @@ class Signatures:
         except (SignatureVerificationError, UnsupportedAlgorithm, TypeError) as error:
             LOG.debug("certificate %s: %s", id, error)
             reason = f"certificate {id}, with which it is signed, leads to no trusted one"
-            advised = (
-                "[glance] default_trusted_certificate_ids has to name its issuer, and that one's, "
-                "up to the root"
-            )
+            named = "the server's list of trusted image certificates"
+            where = named if image.trusted else "[glance] default_trusted_certificate_ids"
+            advised = f"{where} has to name its issuer, and that one's, up to the root"
             raise ImageRefused(image.name, reason, advised) from error
 
 
@@ -105,8 +103,11 @@ class _SignatureProof:
 
 def _refusal(image: Image, missing: list[str]) -> ImageRefused:
     listed = ", ".join(missing)
-    reason = "it is not signed" if len(missing) == len(_PROPERTIES) else f"it has no {listed}"
-    advised = f"with verify_glance_signatures an image needs the properties {listed}"
+    reason = (
+        "it is not signed" if len(missing) == len(SIGNATURE_PROPERTIES) else f"it has no {listed}"
+    )
+    option = "trusted image certificates" if image.trusted else "verify_glance_signatures"
+    advised = f"with {option} an image needs the properties {listed}"
     return ImageRefused(image.name, reason, advised)
 
 

@@ -56,6 +56,9 @@ class ImageSource(Protocol):
 
 
 class SignatureCheck(Protocol):
+    def concerns(self, image: Image) -> bool:
+        """Whether this one is taken only with a signature."""
+
     def proof_of(self, image: Image, auth: Any) -> Callable[[], Proof]:
         """Begins a proof, as often as the bytes begin. ``auth`` says who asks, as for Glance.
         Raises ImageRefused where the bytes need not be looked at."""

@@ -1,7 +1,7 @@
 """How to reach services of OpenStack, and who asks."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from millpond.model.layer import CephAccess
@@ -60,7 +60,9 @@ class SignaturePolicy:
     trusted: tuple[str, ...]
     """Ids of certificates, to one of which a signer's must lead; empty believes every certificate
     that the key manager has."""
-    key_manager: object
+    key_manager: object = field(compare=False)
     """Where castellan reads [key_manager], [barbican] and [vault] by itself: a ConfigOpts."""
+    of_every_image: bool
+    """Else only of those that are wanted for a server which names certificates."""
     seconds: float
     """That the key manager has to answer."""

@@ -18,6 +18,12 @@ DISKS = "millpond_disks"
 """The images of the other disks of the server whose root disk an image holds."""
 ROOT_IMAGE = "millpond_root_image"
 """The image of the root disk of the server of which an image holds another disk."""
+SIGNATURE_PROPERTIES = (
+    "img_signature",
+    "img_signature_hash_method",
+    "img_signature_key_type",
+    "img_signature_certificate_uuid",
+)
 _DISK = re.compile(r"(disk\.(?:data|eph)\d{1,2})=([\w-]+)")
 
 
@@ -56,6 +62,9 @@ class Image:
     """Under Glance's names: hw_disk_bus, hw_firmware_type, …"""
     digest_algorithm: str = "sha512"
     """Only an image service may have another one."""
+    trusted: tuple[str, ...] = ()
+    """Ids of the certificates to which the signer's must lead, for the server that it is wanted
+    for; empty where the configuration alone says whether its signature counts."""
     description: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Both are for people; only images of the catalogue have them."""
@@ -63,6 +72,13 @@ class Image:
     @property
     def expected(self) -> Digest:
         return Digest(algorithm=self.digest_algorithm, value=self.digest)
+
+    @property
+    def signature(self) -> str:
+        """All that its source says of how it is signed, as one claim; empty if any of it is
+        missing."""
+        stated = [self.properties.get(name, "") for name in SIGNATURE_PROPERTIES]
+        return " ".join(stated) if all(stated) else ""
 
     def needs(self, other: ImageId) -> bool:
         """Whether the other one is its kernel or its ramdisk, or of another disk of its server."""

@@ -127,3 +127,8 @@ def template_name(image: ImageId, format: DiskFormat) -> str:
 def blank_template_name(content: str, size: int, filesystem: str) -> str:
     """The template of a swap or ephemeral disk, shared by all of its size: much as Nova's."""
     return "_".join(filter(None, (content, str(-(-size // MiB)), filesystem)))
+
+
+def filesystem_of(template: str) -> str:
+    """Of a blank template, by its name; empty for a swap area."""
+    return "".join(template.split("_")[2:])

@@ -61,6 +61,8 @@ class Template:
     """SHA-512 of the template's own bytes; None until a scrub has read a converted one."""
     created: str
     link: Link | None = None
+    signature: str = ""
+    """The image's, if it was verified while the bytes passed that this was made from."""
     schema: int = SCHEMA
 
     @property

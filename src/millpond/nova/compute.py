@@ -5,25 +5,29 @@ import sys
 from pathlib import Path
 
 import nova.cmd.compute
+import nova.conf
 import nova.conf.libvirt
 import nova.monkey_patch
 import nova.virt
 
 from millpond import config
-from millpond.errors import BadConfiguration, BadOption
+from millpond.errors import BadConfiguration, BadOption, MillpondError
+from millpond.nova import program
+from millpond.nova.releases import refuse_other_releases
 
+_VARIABLE = "OS_NOVA_DISABLE_EVENTLET_PATCHING"
 _PLUGIN = Path(__file__).with_name("plugin")
 
 
 def main() -> None:
     try:
+        refuse_other_releases()
         _refuse_eventlet()
         config.widen(nova.conf.libvirt.libvirt_imagebackend_opts)
         nova.virt.__path__.append(str(_PLUGIN))
         sys.exit(nova.cmd.compute.main())
-    except BadConfiguration as error:
-        print(f"millpond-nova-compute: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    except MillpondError as error:
+        program.fail("millpond-nova-compute", error)
 
 
 def _refuse_eventlet() -> None:
@@ -31,8 +35,16 @@ def _refuse_eventlet() -> None:
     one that holds it from going on."""
     if nova.monkey_patch.is_patched():
         reason = "Millpond needs threads, and with eventlet there are none"
-        advice = "set it to threading, and unset OS_NOVA_DISABLE_EVENTLET_PATCHING"
-        raise BadConfiguration((BadOption("[DEFAULT] concurrency_backend", reason, advice),))
+        option, advice = (
+            "[DEFAULT] concurrency_backend",
+            f"set it to threading, and unset {_VARIABLE}",
+        )
+        if "concurrency_backend" not in nova.conf.CONF:  # of Nova 33
+            option, advice = (
+                _VARIABLE,
+                "set it to true in the environment of millpond-nova-compute",
+            )
+        raise BadConfiguration((BadOption(option, reason, advice),))
 
 
 if __name__ == "__main__":

@@ -32,8 +32,9 @@ from millpond.model.names import ImageId, ServerId, template_name
 from millpond.model.server import Disk
 from millpond.model.sizes import GiB
 from millpond.nova import transition, wiring
+from millpond.nova.encryption import refuse_encryption
 from millpond.nova.evacuation import SavesServers, is_shared_with, mark_pools
-from millpond.nova.explaining import explaining
+from millpond.nova.explaining import explaining, staying_as_it_was
 from millpond.nova.images import GuestDisk, PoolBackend
 from millpond.nova.live_moves import MovesRunningServers
 from millpond.nova.moves import ResizesServers, is_reverting, refuse_other_cell
@@ -41,6 +42,7 @@ from millpond.nova.peers import STATS, own_address
 from millpond.nova.records import InstanceRecords
 from millpond.nova.recovery import recover, remove_volumes, snapshots_of
 from millpond.records.journal import Watch, undo_on_failure
+from millpond.system.mkfs import FILESYSTEMS
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -58,8 +60,7 @@ class MillpondDriver(ResizesServers, MovesRunningServers, SavesServers):
         types = supported_image_types(self.millpond)
         self.capabilities |= {
             **{f"supports_image_type_{each}": each in types for each in ImageFormat},
-            # These are done by code of Nova's that never sees our disks.
-            "supports_trusted_certs": False,
+            # Nova's would be done by code that never sees our disks.
             "supports_ephemeral_encryption": False,
             "supports_ephemeral_encryption_luks": False,
         }
@@ -93,6 +94,7 @@ class MillpondDriver(ResizesServers, MovesRunningServers, SavesServers):
         """Nova leaves to the next spawn what a failed unshelving has made; the server may be
         deleted before."""
         self._refuse_unless_taken(image_meta)
+        refuse_encryption(image_meta, instance.flavor, kw.get("block_device_info"))
         if instance.task_state == task_states.RESIZE_FINISH:  # a resize into another cell
             refuse_other_cell(instance)
         with undo_on_failure() as undo:
@@ -112,13 +114,11 @@ class MillpondDriver(ResizesServers, MovesRunningServers, SavesServers):
         with _lock(instance):
             super().destroy(context, instance, *args, **kw)
 
-    def rebuild(self, context: Any, instance: Any, image_meta: Any, *_: Any, **__: Any) -> None:
+    def rebuild(self, context: Any, instance: Any, image_meta: Any, *_: Any, **kw: Any) -> None:
         """Refused while the server is as it was; else Nova does it, by destroy() and spawn()."""
-        try:
+        with staying_as_it_was():
             self._refuse_unless_taken(image_meta)
-            _refuse_encryption(image_meta)
-        except exception.ImageUnacceptable as error:
-            raise exception.InstanceFaultRollback(inner_exception=error) from error
+            refuse_encryption(image_meta, instance.flavor, kw.get("block_device_info"))
         raise NotImplementedError
 
     def _hard_reboot(self, context: Any, instance: Any, *args: Any, **kw: Any) -> None:
@@ -233,6 +233,10 @@ class MillpondDriver(ResizesServers, MovesRunningServers, SavesServers):
         """The same."""
         if not InstanceRecords(instance).any():
             super()._cleanup_rbd(instance)
+
+    def is_supported_fs_format(self, fs_type: str) -> bool:
+        """For an ephemeral disk, whose template we format."""
+        return fs_type in FILESYSTEMS
 
     def _set_cache_mode(self, conf: Any) -> None:
         """disk_cachemodes knows files and devices; libvirt calls ours volumes."""
@@ -353,14 +357,6 @@ def _may_delete(instance: Any) -> bool:
     if not found:
         return instance.host in (None, CONF.host)
     return _is_deleted(instance) or all(each.status == "done" for each in found)
-
-
-def _refuse_encryption(image_meta: Any) -> None:
-    """Of a server that exists, Nova's API does not look for it."""
-    if image_meta.properties.get("hw_ephemeral_encryption"):
-        image = image_meta.id if image_meta.obj_attr_is_set("id") else None
-        reason = "it asks for encrypted disks, which Millpond does not make"
-        raise exception.ImageUnacceptable(image_id=image, reason=reason)
 
 
 def _snapshot_format(disk: Disk) -> DiskFormat:

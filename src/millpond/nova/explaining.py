@@ -29,3 +29,12 @@ def explaining(image: str | None = None) -> Iterator[None]:
         raise exception.ComputeResourcesUnavailable(reason=explain(error)) from error
     except MillpondError as error:
         raise MillpondFailed(reason=explain(error)) from error
+
+
+@contextmanager
+def staying_as_it_was() -> Iterator[None]:
+    """An image or a flavor is refused before the server is touched."""
+    try:
+        yield
+    except exception.ImageUnacceptable as error:
+        raise exception.InstanceFaultRollback(inner_exception=error) from error

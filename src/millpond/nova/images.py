@@ -72,14 +72,16 @@ class VolumeImage(imagebackend.Image):
 
     def cache(self, *_: Any, size: int | None = None, **wanted: Any) -> None:
         """Make the disk unless it is there. What Nova would fetch or format, we do ourselves."""
-        image = wanted.get("image_id")
+        image, trusted = wanted.get("image_id"), _ids(wanted.get("trusted_certs"))
+        filesystem = wanted.get("specified_fs") or ""
         with explaining(image):
             if self.exists():
-                fetch_base(self._disks, self._records.get(self._role).disk, image)
+                fetch_base(self._disks, self._records.get(self._role).disk, image, trusted)
                 self.resize_image(size or 0)
                 return
             with self._disks.lock(self._server):
-                self._make(_content(self._role), size or 0, image and ImageId(image))
+                disk = self._plan(_content(self._role), size or 0, image, filesystem)
+                self._make(disk, image, trusted=trusted)
 
     def create_image(self, *_: Any, **__: Any) -> None:
         raise NotImplementedError("cache() makes disks")
@@ -100,7 +102,7 @@ class VolumeImage(imagebackend.Image):
         """The config drive, which Nova has made as a file."""
         content = Path(local_file).read_bytes()
         with explaining(), self._disks.lock(self._server):
-            self._make(Content.CONFIG, len(content), None, content)
+            self._make(self._plan(Content.CONFIG, len(content)), None, content)
         if CONF.libvirt.images_type != "rbd":  # then Nova does it, and must find it
             os.unlink(local_file)
 
@@ -115,7 +117,7 @@ class VolumeImage(imagebackend.Image):
         half made would take it for its own."""
         if _content(self._role) is Content.CONFIG:
             found = self._records.find(self._role)
-            return found.disk if found else self._plan(Content.CONFIG, 0, None)
+            return found.disk if found else self._plan(Content.CONFIG, 0)
         record = self._records.get(self._role)
         if not record.made:
             raise Conflict(
@@ -124,17 +126,26 @@ class VolumeImage(imagebackend.Image):
             )
         return record.disk
 
-    def _make(self, content: Content, size: int, image: ImageId | None, fill: bytes = b"") -> None:
+    def _make(
+        self,
+        planned: Disk,
+        image: str | None,
+        fill: bytes = b"",
+        trusted: tuple[str, ...] = (),
+    ) -> None:
         """A server that is deleted meanwhile takes no record, and the disk goes with it."""
-        planned = self._plan(content, size, image)
         with undo_on_failure() as undo:
             with compute_utils.disk_ops_semaphore:
-                template = self._disks.fetch_template(planned, image)
+                template = self._disks.fetch_template(
+                    planned, ImageId(image) if image else None, trusted=trusted
+                )
                 undo.callback(self._disks.delete, planned)
                 disk = self._disks.create(planned, template, fill)
             self._records.put(disk, made=True)
 
-    def _plan(self, content: Content, size: int, image: ImageId | None) -> Disk:
+    def _plan(
+        self, content: Content, size: int, image: str | None = None, filesystem: str = ""
+    ) -> Disk:
         """Into the record before anything is made."""
         if not self._may_make:  # a server that was moved here, say, would begin as a new one
             missing = self._records.get(self._role).disk
@@ -144,7 +155,8 @@ class VolumeImage(imagebackend.Image):
             role=self._role,
             content=content,
             size=size,
-            image=self._disks.images.describe(image) if image else None,
+            image=self._disks.images.describe(ImageId(image)) if image else None,
+            filesystem=filesystem,
         )
         disk = self._disks.plan(request)
         self._records.put(disk, made=False)
@@ -211,13 +223,26 @@ class PoolBackend:
         return self._host.settings.libvirt.selection.images_type.pools_only
 
 
-def fetch_base(disks: Disks, disk: Disk, image: str | None) -> Template | None:
+def fetch_base(
+    disks: Disks, disk: Disk, image: str | None, trusted: tuple[str, ...] = ()
+) -> Template | None:
     """What backs a disk that another host has made. Not what was formatted for files: each host
     has another one. A swap area of the same size serves as well."""
     if not disk.overlay or disk.content not in (Content.IMAGE, Content.SWAP):
         return None
     is_swap = disk.content is Content.SWAP
-    return disks.fetch_template(disk, None if is_swap else ImageId(image or ""))
+    wanted = None if is_swap else ImageId(image or "")
+    return disks.fetch_template(disk, wanted, trusted=trusted)
+
+
+def trusted_by(instance: Any) -> tuple[str, ...]:
+    """Certificates that its user trusts to sign images; the list is empty for most."""
+    return _ids(instance.trusted_certs)
+
+
+def _ids(certificates: Any) -> tuple[str, ...]:
+    """Of objects.TrustedCerts, if there are any."""
+    return tuple(certificates.ids) if certificates else ()
 
 
 def _is_always_novas(name: str) -> bool:

@@ -28,7 +28,7 @@ from millpond.nova import carrying
 from millpond.nova.advice import explain
 from millpond.nova.carrying import Carried, Way
 from millpond.nova.explaining import explaining
-from millpond.nova.images import fetch_base
+from millpond.nova.images import fetch_base, trusted_by
 from millpond.nova.journey import Journey, LeavingDomain, read_journey
 from millpond.nova.peers import find_peer, own_address
 from millpond.nova.records import InstanceRecords
@@ -140,7 +140,9 @@ class MovesRunningServers(LibvirtDriver):
                 disk, way = record.disk, journey.ways[record.disk.role]
                 if way is Way.WHOLE:
                     continue
-                template = fetch_base(self.millpond.disks, disk, instance.image_ref)
+                template = fetch_base(
+                    self.millpond.disks, disk, instance.image_ref, trusted_by(instance)
+                )
                 if way is Way.TOP and disk.content not in _SENT:
                     with watching(self.millpond.watch, "live", "make"):
                         self.millpond.disks.create(_arriving(disk, Way.TOP), template)

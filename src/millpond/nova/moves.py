@@ -27,8 +27,9 @@ from millpond.model.sizes import MiB
 from millpond.nova import carrying, transition
 from millpond.nova.advice import explain
 from millpond.nova.carrying import Carried
-from millpond.nova.explaining import explaining
-from millpond.nova.images import PoolBackend, fetch_base
+from millpond.nova.encryption import refuse_encryption
+from millpond.nova.explaining import explaining, staying_as_it_was
+from millpond.nova.images import PoolBackend, fetch_base, trusted_by
 from millpond.nova.peers import Peer, find_peer, is_proven_apart
 from millpond.nova.records import InstanceRecords
 from millpond.system import files
@@ -64,6 +65,8 @@ class ResizesServers(LibvirtDriver):
         retry_interval: int = 0,
     ) -> Any:
         """Refused while the server is as it was. What fails later is undone, and it runs on."""
+        with staying_as_it_was():
+            refuse_encryption(instance.image_meta, flavor, block_device_info)
         with _rolling_back(), self._running_on(context, instance, network_info, block_device_info):
             if not InstanceRecords(instance).any() and self._comes_into_pools(instance):
                 super().power_off(instance, timeout, retry_interval)
@@ -160,7 +163,7 @@ class ResizesServers(LibvirtDriver):
         self._drop_swap(instance)
         for record in InstanceRecords(instance).all():
             disk = record.disk
-            fetch_base(self.millpond.disks, disk, instance.image_ref)
+            fetch_base(self.millpond.disks, disk, instance.image_ref, trusted_by(instance))
             pool = self.millpond.pools.ensure(disk.pool)
             pool.refresh()
             volume = pool.find(disk.volume)

@@ -16,10 +16,12 @@ from millpond import config
 from millpond.errors import MillpondError
 from millpond.model.names import printable
 from millpond.nova.advice import reword_for_nova
+from millpond.nova.releases import refuse_other_releases
 
 
 def configure(words: list[str]) -> None:
     """As nova-compute does it for itself."""
+    refuse_other_releases()
     config.widen(nova.conf.libvirt.libvirt_imagebackend_opts)
     nova.config.parse_args(words)
     objects.register_all()

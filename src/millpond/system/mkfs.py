@@ -15,10 +15,13 @@ _WORDS = {
     "vfat": ["mkfs.vfat", "-n"],
 }
 
+FILESYSTEMS = tuple(_WORDS)
+"""Kinds that an ephemeral disk may have."""
+
 
 def make_filesystem(path: Path, kind: str, label: str) -> None:
     if kind not in _WORDS:
-        allowed = f"allowed: {', '.join(_WORDS)}"
+        allowed = f"allowed: {', '.join(FILESYSTEMS)}"
         raise BadOption("default_ephemeral_format", f"{kind!r} is not known", allowed)
     run([*_WORDS[kind], label, str(path)], handed=Handed(reads=[_MKE2FS], writes=[path]))
 

@@ -65,12 +65,13 @@ class BlankTemplates:
         self._filesystem = filesystem
         self._publication = Publication(store, users, watch, make_room)
 
-    def name(self, content: Content, size: int) -> str:
-        return self._preparation(content, size).name
+    def name(self, content: Content, size: int, filesystem: str = "") -> str:
+        """``filesystem``: of an ephemeral disk, if it is not the one of the configuration."""
+        return self._preparation(content, size, filesystem).name
 
-    def fetch(self, content: Content, size: int) -> Template:
+    def fetch(self, content: Content, size: int, filesystem: str = "") -> Template:
         """Prepared once, however many ask at once."""
-        wanted = self._preparation(content, size)
+        wanted = self._preparation(content, size, filesystem)
         with self._store.lock(wanted.name):
             template = self._find(wanted.name) or self._prepare(wanted)
             self._note_use(wanted.name)
@@ -99,8 +100,8 @@ class BlankTemplates:
         if self._publication.will_replace(name):
             raise DamagedRecord(self._store.cache / name, "disks may stand on this template")
 
-    def _preparation(self, content: Content, size: int) -> BlankPreparation:
-        filesystem = "" if content is Content.SWAP else self._filesystem
+    def _preparation(self, content: Content, size: int, filesystem: str) -> BlankPreparation:
+        filesystem = "" if content is Content.SWAP else filesystem or self._filesystem
         return BlankPreparation(content=content, size=size, filesystem=filesystem)
 
     def _format(self, wanted: BlankPreparation) -> BlankPreparation:

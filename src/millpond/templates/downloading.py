@@ -40,6 +40,8 @@ class ImagePreparation:
     prepared: Prepared = Prepared.CONVERSION
     digest: str = ""
     """SHA-512 of the image's bytes, as they were received."""
+    signature: str = ""
+    """The image's, if it was verified meanwhile."""
 
     @property
     def name(self) -> str:
@@ -64,6 +66,7 @@ class ImagePreparation:
             virtual_size=_virtual_size(path, self),
             format=self.format,
             digest=None if converted else self.digest or self.image.digest,
+            signature=self.signature,
         )
 
 
@@ -101,9 +104,7 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
     def _prepare(self, image: Image, format: DiskFormat, progress: Progress) -> Template:
         self._store.refuse(format)
         name = template_name(image.id, format)
-        if self._store.has(name) and (
-            adopted := self._adopt_image(image, format, self._find_fault)
-        ):
+        if self._store.has(name) and (adopted := self._adopt(image, format)):
             return adopted
         replaces = self._publication.will_replace(name)
         wanted = ImagePreparation(image=image, format=format, replaces=replaces, progress=progress)
@@ -113,8 +114,16 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
         )
         return template
 
-    def _find_fault(self, path: Path, image: Image) -> str:
-        return find_fault(path, image, self._images.open(image))
+    def _adopt(self, image: Image, format: DiskFormat) -> Template | None:
+        """With its signature verified, if one is asked for."""
+        stream = self._images.open(image)
+        adopted = self._adopt_image(
+            image, format, lambda path, image: find_fault(path, image, stream)
+        )
+        if adopted and stream.begin_proof:
+            adopted = replace(adopted, signature=image.signature)
+            self._store.put(adopted)
+        return adopted
 
     def _drop(self, name: str) -> None:
         self._publication.remove(name)
@@ -146,11 +155,19 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
         goes_on = wanted.converts or not self._store.local
         told = image.size // 2 if goes_on else image.size
         progress = scaled(wanted.progress, image.size, told)
-        received = receive(self._images.open(image), part, image.format, image.name, progress)
+        stream = self._images.open(image)
+        received = receive(stream, part, image.format, image.name, progress)
         refuse_larger_disk(image, received.virtual_size)
         how = Prepared.COPY if self._images.local_file(image) else Prepared.DOWNLOAD
         image = replace(image, virtual_size=received.virtual_size)
-        return replace(wanted, image=image, prepared=how, digest=received.digest, told=told)
+        return replace(
+            wanted,
+            image=image,
+            prepared=how,
+            digest=received.digest,
+            signature=image.signature if stream.begin_proof else "",
+            told=told,
+        )
 
     def _convert(self, wanted: ImagePreparation) -> ImagePreparation:
         if not wanted.converts:

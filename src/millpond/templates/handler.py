@@ -11,19 +11,22 @@ from typing import Any
 import stevedore
 from stevedore.exception import NoUniqueMatch
 
-from millpond.errors import BadOption, TemplateInUse
+from millpond.errors import BadOption, ImageRefused, TemplateInUse
 from millpond.images.source import ImageSource
 from millpond.model.callbacks import Progress, noop
 from millpond.model.cloud import LinkAccess
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId, template_name
-from millpond.model.template import Template
+from millpond.model.template import Prepared, Template
 from millpond.records.journal import Watch
 from millpond.templates.publication import MakeRoom, Users
 from millpond.templates.store import TemplateStore
 
 LOG = logging.getLogger(__name__)
+
+_NOT_OURS = (Prepared.LINK, Prepared.ADOPTION)
+"""Their bytes were made by somebody else, and disks may be backed by exactly those."""
 
 NoteUse = Callable[[str], None]
 """Told the name of each template that a disk is about to be made from, while its lock is held."""
@@ -95,12 +98,32 @@ class BaseTemplateImagehandler(ABC):
         name = template_name(image.id, format)
         with self._store.lock(name):
             template = self._store.find(name) or self._resume(name)
-            if template:
+            if template and self._is_proven(template, image):
                 LOG.debug("template %s of image %s is there already", name, image.id)
             else:
                 template = self._prepare(image, format, progress)
+                self._refuse_unproven(template, image)
             self._note_use(name)
             return template
+
+    def _is_proven(self, template: Template, image: Image) -> bool:
+        """Whether it will do for who asks. One that was made before anybody trusted certificates
+        is prepared again, this time with the signature, if it is ours to replace: what was made
+        of it, here or in Ceph, has the same bytes then."""
+        if not image.trusted:
+            return True
+        self._images.open(image)  # raises if its signer is not trusted
+        if template.signature == image.signature:
+            return True
+        if template.prepared in _NOT_OURS or template.image_digest != image.digest:
+            self._refuse_unproven(template, image)
+        return False
+
+    def _refuse_unproven(self, template: Template, image: Image) -> None:
+        if image.trusted and template.signature != image.signature:
+            reason = "its template on this host was made without verifying the signature"
+            advised = f"it can be verified once template {template.volume} is removed"
+            raise ImageRefused(image.name, reason, advised)
 
     def hold(self, template: Template) -> AbstractContextManager[None]:
         """Nobody removes it meanwhile."""

@@ -276,6 +276,7 @@ def new_record(
     format: DiskFormat = DiskFormat.RAW,
     digest: str | None = None,
     link: Link | None = None,
+    signature: str = "",
 ) -> Template:
     """Of a template that is made now; that of a blank disk has no image."""
     return Template(
@@ -290,6 +291,7 @@ def new_record(
         digest=digest,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         link=link,
+        signature=signature,
     )
 
 

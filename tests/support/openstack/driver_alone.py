@@ -2,12 +2,14 @@
 
 import json
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tests.support.ini import ini
 from tests.support.libvirtd import PrivateLibvirtd
-from tests.support.openstack.environment import python, python_path
+from tests.support.openstack.environment import NOVA, python, python_path
 from tests.support.openstack.nova import Sections, merged
 from tests.support.openstack.service import isolated
 
@@ -21,10 +23,11 @@ def run(
     scenarios: tuple[str, ...],
     extra: Sections | None = None,
     program: Path = PROGRAM,
+    release: int = NOVA,
 ) -> dict[str, Any]:
     """What came of each of these scenarios in the program; most of the time goes by before the
     first."""
-    done = start(directory, libvirtd, program, *scenarios, extra=extra)
+    done = start(directory, libvirtd, program, *scenarios, extra=extra, release=release)
     assert done.returncode == 0, done.stderr[-5000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -35,13 +38,18 @@ def start(
     libvirtd: PrivateLibvirtd,
     *words: object,
     extra: Sections | None = None,
-    environment: str = "requirements",
+    release: int = NOVA,
+    variables: Mapping[str, str] = MappingProxyType({}),
+    before: str = "",
 ) -> subprocess.CompletedProcess[str]:
-    """A program in Nova's environment, on the host, with a nova.conf."""
+    """A program in Nova's environment, on the host, with a nova.conf; ``before``: a directory that
+    Python looks into first."""
     conf = directory / "nova.conf"
     conf.write_text(ini(merged(_settings(directory, libvirtd), extra or {})))
-    program = (python(environment), "-W", "ignore", *words, "--config-file", conf)
-    command = isolated(directory, *program, PYTHONPATH=python_path(directory))
+    program = (python(release), "-W", "ignore", *words, "--config-file", conf)
+    path = ":".join(filter(None, (before, python_path(directory))))
+    threads = {} if release == NOVA else {"OS_NOVA_DISABLE_EVENTLET_PATCHING": "true"}
+    command = isolated(directory, *program, **{"PYTHONPATH": path, **threads, **variables})
     on_host = libvirtd.command(*command)
     return subprocess.run(on_host, capture_output=True, text=True, timeout=240, check=False)
 

@@ -1,4 +1,5 @@
-"""The environment with OpenStack's services, which tools/setup makes from a lock file."""
+"""The environments with OpenStack's services, and with an older Nova, which tools/setup makes from
+lock files."""
 
 import hashlib
 import importlib.metadata
@@ -8,10 +9,15 @@ from pathlib import Path
 
 _REPOSITORY = Path(__file__).parents[3]
 _INSTALL = "tools/setup openstack-packages"
+NOVA = 34
+"""The release of Nova that the services are of."""
+OLDER_NOVA = 33
 
 
-def reason_to_skip() -> str | None:
+def reason_to_skip(release: int = NOVA) -> str | None:
     """Why no service can run here, with the command that would change that."""
+    if not (_environment(release) / "complete").exists() and release != NOVA:
+        return f"Nova {release} is not in {_environment(release)}: tools/setup nova-releases"
     if not (_environment() / "complete").exists():
         return f"OpenStack's services are not in {_environment()}: {_INSTALL}"
     for unpacked in (tgt("tgtd"), rabbitmq()):
@@ -20,27 +26,20 @@ def reason_to_skip() -> str | None:
     return None
 
 
-def reason_to_skip_release(release: str) -> str | None:
-    """The same of an older Nova."""
-    if not (_environment(release) / "complete").exists():
-        return f"{release} is not in {_environment(release)}: tools/setup nova-releases"
-    return None
-
-
 def reason_to_skip_tempest() -> str | None:
     """The same of Tempest."""
-    if not (_environment(room="tempest") / "complete").exists():
-        where = _environment(room="tempest")
-        return f"Tempest is not in {where}: tools/setup tempest-packages"
+    if not (_of_tempest() / "complete").exists():
+        return f"Tempest is not in {_of_tempest()}: tools/setup tempest-packages"
     return None
 
 
 def tempest(program: str) -> Path:
     """A program of Tempest's own environment."""
-    return _environment(room="tempest") / "bin" / program
+    return _of_tempest() / "bin" / program
 
 
-def python(release: str = "requirements") -> Path:
+def python(release: int = NOVA) -> Path:
+    """With this release of Nova."""
     return _environment(release) / "bin/python"
 
 
@@ -66,7 +65,15 @@ def rabbitmq() -> Path:
     return _cache() / "rabbitmq/usr"
 
 
-def _environment(lock: str = "requirements", room: str = "openstack") -> Path:
+def _environment(release: int = NOVA) -> Path:
+    return _made_from("openstack", "requirements" if release == NOVA else f"nova-{release}")
+
+
+def _of_tempest() -> Path:
+    return _made_from("tempest", "requirements")
+
+
+def _made_from(room: str, lock: str) -> Path:
     text = (_REPOSITORY / "tools" / room / f"{lock}.txt").read_bytes()
     return _cache(room) / hashlib.sha256(text).hexdigest()[:16]
 

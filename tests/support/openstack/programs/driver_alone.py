@@ -5,6 +5,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import traceback
 import uuid
@@ -20,11 +21,14 @@ import nova.db.main.api as main_db
 from nova import context, exception, objects
 from nova.compute import task_states, vm_states
 from nova.db.main import models
+from nova.virt.libvirt import imagebackend
 from nova.virt.libvirt import utils as libvirt_utils
 from nova.virt.libvirt.driver import LibvirtDriver
 
 from millpond import config
 from millpond.nova.driver import MillpondDriver
+from millpond.nova.images import trusted_by
+from millpond.nova.records import InstanceRecords
 
 CONF = nova.conf.CONF
 ADMIN = context.get_admin_context()
@@ -300,15 +304,76 @@ def free_space(driver: Driver) -> Any:
     return {name: round(1024 * (after[name] - before[name])) for name in before}
 
 
-def encrypting_image(driver: Driver) -> Any:
-    found = {}
-    for wish in (True, False):
-        properties = {"hw_ephemeral_encryption": True} if wish else {}
-        meta = objects.ImageMeta.from_dict(
-            {"id": str(uuid.uuid4()), "disk_format": "raw", "properties": properties}
-        )
-        found[str(wish)] = refusal(driver.rebuild, ADMIN, new_instance(), meta)
+def asks_for_encryption(driver: Driver) -> Any:
+    """What is said by each way in, whoever asks; a rebuild without a wish Nova does itself."""
+    plain, wish = {}, {"hw_ephemeral_encryption": True}
+    flavor = {"hw:ephemeral_encryption": "true"}
+    devices = {"ephemerals": [{"encrypted": True, "device_name": "/dev/vdb"}]}
+    asking = {
+        "nobody": (plain, {}, None),
+        "image": (wish, {}, None),
+        "flavor": (plain, flavor, None),
+        "device": (plain, {}, devices),
+    }
+    backends = [each for each in vars(imagebackend).values() if isinstance(each, type)]
+    encrypting = [each.__name__ for each in backends if getattr(each, "SUPPORTS_LUKS", False)]
+    found = {who: refusals(driver, *asked) for who, asked in asking.items()}
+    return {"backends of Nova that encrypt": encrypting, "said": found}
+
+
+def refusals(
+    driver: Driver, properties: dict[str, Any], extra_specs: dict[str, str], devices: Any
+) -> dict[str, str]:
+    meta = objects.ImageMeta.from_dict(
+        {"id": str(uuid.uuid4()), "disk_format": "raw", "properties": properties}
+    )
+    instance = new_instance()
+    instance.flavor.extra_specs = extra_specs
+    found = {"rebuild": refusal(driver.rebuild, ADMIN, instance, meta, block_device_info=devices)}
+    if properties or extra_specs or devices:
+        spawn = (ADMIN, instance, meta, [], "", {})
+        found["spawn"] = refusal(driver.spawn, *spawn, block_device_info=devices)
+        instance.system_metadata |= {f"image_{key}": "true" for key in properties}
+        resize = (ADMIN, instance, "127.0.0.1", instance.flavor, [])
+        found["resize"] = refusal(driver.migrate_disk_and_power_off, *resize, devices)
     return found
+
+
+def ephemeral_formats(driver: Driver) -> Any:
+    """What the template of each ephemeral disk is, and what Nova is told of others."""
+    found = {}
+    for kind in (None, "ext3", "xfs", "vfat"):
+        instance = new_instance()
+        with driver.image_backend.making(instance):
+            image = driver.image_backend.by_name(instance, "disk.eph0", disk_info_mapping=ANYTHING)
+            image.cache(fetch_func=None, filename="eph", size=512 * 1024**2, specified_fs=kind)
+        record = InstanceRecords(again(instance)).get("disk.eph0")
+        template = Path(driver.millpond.pools.base.path, record.disk.template.volume)
+        words = ("blkid", "-p", "-o", "value", "-s", "TYPE", template)
+        found[str(kind)] = subprocess.check_output(words, text=True).strip()
+    return {"made": found, "ntfs": driver.is_supported_fs_format("ntfs")}
+
+
+def trusted_certificates(driver: Driver) -> Any:
+    """Servers of each image, before and after somebody trusts the certificates of nova.conf."""
+    ids = list(CONF.glance.default_trusted_certificate_ids)
+    found: dict[str, Any] = {"traits": driver.capabilities_as_traits()}
+    for image in driver.millpond.images.all():
+        asked = {"nobody": None, "trusting": ids, "trusting others": [str(uuid.uuid4())]}
+        found[image.name] = {
+            who: refusal(make_root, driver, image.id, trusted) for who, trusted in asked.items()
+        }
+    trusts = again(new_instance(trusted_certs=objects.TrustedCerts(ids=ids)))
+    return found | {"of the server": list(trusted_by(trusts)), "ids": ids}
+
+
+def make_root(driver: Driver, image_id: str, trusted: list[str] | None) -> None:
+    instance = new_instance(image_ref=image_id)
+    certificates = objects.TrustedCerts(ids=trusted) if trusted else None
+    with driver.image_backend.making(instance):
+        image = driver.image_backend.by_name(instance, "disk", disk_info_mapping=ANYTHING)
+        image.cache(None, filename="any", image_id=image_id, trusted_certs=certificates)
+    assert f"{instance.uuid}_disk" in driver.millpond.pools.ensure("nova-disks-pool").names()
 
 
 def disk_in_the_domain(driver: Driver) -> Any:
