@@ -12,7 +12,7 @@ from tests.support.openstack.deployment import MILLPOND, NOVA
 from tests.support.openstack.environment import reason_to_skip, reason_to_skip_tempest
 from tests.tempest.outcome import Outcomes, Status, read, regressions, unanswered
 from tests.tempest.page import written
-from tests.tempest.runner import ask, junit
+from tests.tempest.runner import ask, readable
 from tests.tempest.selection import SHORT, WHOLE
 
 _SECONDS = 3600
@@ -32,9 +32,12 @@ def main() -> None:
         _ask(driver, options)
     streams = [options.results / f"{driver}.subunit" for driver in (MILLPOND, NOVA)]
     if all(each.exists() for each in streams):
-        ours, stock = (read(junit(each.read_bytes())) for each in streams)
+        ours, stock = (read(readable(each.read_bytes())) for each in streams)
         listed = streams[0].with_suffix(".list").read_text().splitlines()
-        sys.exit(_judge(ours, stock, listed, options.page))
+        if options.page:
+            page = written(ours, stock, listed=listed, patterns=_patterns(options))
+            options.page.write_text(page)
+        sys.exit(_judge(ours, stock, listed))
 
 
 def _options() -> argparse.Namespace:
@@ -62,19 +65,22 @@ def _ask(driver: str, options: argparse.Namespace) -> None:
     stream = options.results / f"{driver}.subunit"
     if stream.exists():
         return
-    patterns: Sequence[str] = options.patterns or (SHORT if options.short else WHOLE)
     begun = time.monotonic()
     print(f"{driver}: asking Tempest", flush=True)
     with session.session_directory() as directory:
-        found = ask(driver, directory, patterns, workers=options.workers, seconds=options.seconds)
+        found = ask(
+            driver, directory, _patterns(options), workers=options.workers, seconds=options.seconds
+        )
     stream.with_suffix(".list").write_text("\n".join(found.listed))
     stream.write_bytes(found.stream)
     print(f"{driver}: {time.monotonic() - begun:.0f} s, {stream}", flush=True)
 
 
-def _judge(ours: Outcomes, stock: Outcomes, listed: Collection[str], page: Path | None) -> int:
-    if page:
-        page.write_text(written(f"{datetime.now(UTC):%F}", ours, stock, listed))
+def _patterns(options: argparse.Namespace) -> Sequence[str]:
+    return options.patterns or (SHORT if options.short else WHOLE)
+
+
+def _judge(ours: Outcomes, stock: Outcomes, listed: Collection[str]) -> int:
     for name, each in sorted(ours.items()):
         if each.status is Status.FAILED:
             print(f"failed on ours: {name}: {each.reason}")

@@ -1,10 +1,11 @@
-"""What became of each test: from JUnit's XML to values."""
+"""What became of each test."""
 
+import json
 import re
-import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 _CLASS = re.compile(r"setUpClass \((.+)\)")
 
@@ -13,9 +14,6 @@ class Status(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"
-
-
-_SIGNS = {"failure": Status.FAILED, "error": Status.FAILED, "skipped": Status.SKIPPED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +27,11 @@ class Outcome:
 Outcomes = Mapping[str, Outcome]
 
 
-def read(junit: str) -> Outcomes:
-    """By the name of the test. A class that could not be set up is one test, by its own name."""
-    cases = ElementTree.fromstring(junit).iter("testcase")  # Tempest's own, of this run
-    return {_name(each): _outcome(each) for each in cases}
+def read(lines: str) -> Outcomes:
+    """What stream_to_json.py wrote, by the names of the tests. A class that could not be set up is
+    one test, by a name of its own."""
+    found = (json.loads(each) for each in lines.splitlines())
+    return {untagged(each["name"]): _outcome(each) for each in found}
 
 
 def regressions(ours: Outcomes, stock: Outcomes) -> list[str]:
@@ -48,33 +47,21 @@ def regressions(ours: Outcomes, stock: Outcomes) -> list[str]:
 def unanswered(listed: Iterable[str], outcomes: Outcomes) -> list[str]:
     """Of the list, what did not run, as its time was over."""
     classes = {match[1] for name in outcomes if (match := _CLASS.fullmatch(name))}
-    names = {_untagged(each) for each in listed}
+    names = {untagged(each) for each in listed}
     return sorted(name for name in names - {*outcomes} if name.rpartition(".")[0] not in classes)
 
 
-def _name(case: ElementTree.Element) -> str:
-    words = (case.get("classname") or "", _untagged(case.get("name") or ""))
-    return ".".join(word for word in words if word)
-
-
-def _untagged(name: str) -> str:
+def untagged(name: str) -> str:
     """Without what Tempest puts in brackets behind it."""
     return name.partition("[")[0]
 
 
-def _outcome(case: ElementTree.Element) -> Outcome:
-    seconds = float(case.get("time") or 0)
-    for sign in case:
-        if status := _SIGNS.get(sign.tag):
-            return Outcome(status=status, seconds=seconds, reason=_reason(sign))
-    return Outcome(status=Status.PASSED, seconds=seconds)
+def _outcome(found: Mapping[str, Any]) -> Outcome:
+    status = Status(found["status"])
+    reason = "" if status is Status.PASSED else _last_words(found["text"])
+    return Outcome(status=status, seconds=found["seconds"], reason=reason)
 
 
-def _reason(sign: ElementTree.Element) -> str:
-    text = sign.text or sign.get("message") or ""
-    return next(_last_words(text), "")
-
-
-def _last_words(text: str) -> Iterator[str]:
-    lines = (line.strip() for line in reversed(text.splitlines()))
-    return (line for line in lines if line.strip("}"))
+def _last_words(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines()]
+    return next((line for line in reversed(lines) if line), "")

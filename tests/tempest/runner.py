@@ -20,6 +20,8 @@ from tests.support.openstack.service import isolated
 from tests.tempest.configuration import Offered, tempest_conf
 from tests.tempest.selection import LEFT_OUT
 
+_STREAM_TO_JSON = Path(__file__).with_name("stream_to_json.py")
+
 # Tempest asks for quotas; all other tests have Nova without them.
 _CLOUD: Sections = {
     "scheduler": {"query_placement_for_image_type_support": True},
@@ -65,12 +67,10 @@ def ask(
         return Answer(listed=tuple(names), stream=stream)
 
 
-def junit(stream: bytes) -> str:
-    """The same as XML; what had not ended has failed."""
-    done = subprocess.run(
-        [tempest("subunit2junitxml"), "--no-passthrough"], input=stream, capture_output=True
-    )
-    return done.stdout.decode(errors="replace")
+def readable(stream: bytes) -> str:
+    """A line of JSON for each test of it; what had not ended has failed."""
+    words = (tempest("python"), _STREAM_TO_JSON)
+    return subprocess.run(words, input=stream, stdout=subprocess.PIPE, check=True).stdout.decode()
 
 
 @contextlib.contextmanager

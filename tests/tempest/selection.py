@@ -20,9 +20,9 @@ SHORT: Sequence[str] = (
     rf"{_SERVERS}test_server_actions\.ServerActionsTestOtherB\.test_shelve_unshelve_server",
     rf"{_SERVERS}test_server_rescue\.ServerRescueTestJSON\.",
     r"^tempest\.api\.compute\.images\.test_images_oneserver\.",
-    r"^tempest\.api\.compute\.volumes\.test_attach_volume\.AttachVolumeTestJSON\.test_attach_detach",
-    rf"{_ADMIN}test_live_migration\.LiveMigrationTest\.test_live_block_migration\b",
-    rf"{_ADMIN}test_migrations\.MigrationsAdminTest\.test_cold_migration\b",
+    r"^tempest\.api\.compute\.volumes\.test_attach_volume\.AttachVolumeTestJSON\.",
+    rf"{_ADMIN}test_live_migration\.LiveAutoBlockMigrationV225Test\.test_live_block_migration\[",
+    rf"{_ADMIN}test_migrations\.MigrationsAdminTest\.test_cold_migration\[",
     r"^tempest\.api\.image\.v2\.test_images\.BasicOperationsImagesTest\.",
 )
 

@@ -1,5 +1,6 @@
 """What the comparison of both drivers by Tempest makes of results."""
 
+import json
 import re
 
 import pytest
@@ -10,33 +11,42 @@ from tests.tempest.selection import LEFT_OUT, SHORT, WHOLE
 
 TEST = "tempest.api.compute.servers.test_pond.PondTest.test_{}"
 
-JUNIT = """\
-<testsuite errors="0" failures="1" name="" tests="4" time="9">
-<testcase classname="tempest.api.compute.servers.test_pond.PondTest" name="test_fill[id-1,smoke]" time="2.4"/>
-<testcase classname="tempest.api.compute.servers.test_pond.PondTest" name="test_drain[id-2]" time="3.0">
-<failure type="testtools.testresult.real._StringException">Traceback (most recent call last):
-  File "pond.py", line 1, in test_drain
-AssertionError: 0 | 1 are left
-}}}</failure>
-</testcase>
-<testcase classname="" name="setUpClass (tempest.api.compute.servers.test_mill.MillTest)" time="0">
-<skipped>no mill</skipped>
-</testcase>
-</testsuite>
-"""  # noqa: E501
-
-
-def junit(**signs):
-    cases = (
-        f'<testcase classname="{TEST.rpartition(".")[0]}" name="test_{name}[id-9]" time="1">'
-        f"{sign and f'<{sign}>because</{sign}>'}</testcase>"
-        for name, sign in signs.items()
+LINES = "\n".join(
+    json.dumps(each)
+    for each in (
+        {
+            "name": f"{TEST.format('fill')}[id-1,smoke]",
+            "status": "passed",
+            "seconds": 2.4,
+            "text": "success",
+        },
+        {
+            "name": f"{TEST.format('drain')}[id-2]",
+            "status": "failed",
+            "seconds": 3,
+            "text": "Traceback (most recent call last):\nAssertionError: 0 | 1 are left\n\n",
+        },
+        {
+            "name": "setUpClass (tempest.api.compute.servers.test_mill.MillTest)",
+            "status": "skipped",
+            "seconds": 0,
+            "text": "no mill",
+        },
     )
-    return read(f"<testsuite>{''.join(cases)}</testsuite>")
+)
+
+
+def results(**statuses):
+    each = {"seconds": 1, "text": "because"}
+    lines = (
+        json.dumps({"name": f"{TEST.format(name)}[id-9]", "status": status, **each})
+        for name, status in statuses.items()
+    )
+    return read("\n".join(lines))
 
 
 def test_results_are_read_by_the_names_of_the_tests():
-    found = read(JUNIT)
+    found = read(LINES)
     assert found[TEST.format("fill")].status is Status.PASSED
     assert found[TEST.format("fill")].seconds == 2.4
     assert found[TEST.format("drain")].status is Status.FAILED
@@ -44,31 +54,39 @@ def test_results_are_read_by_the_names_of_the_tests():
 
 
 def test_a_class_that_is_skipped_is_one_test_with_its_reason():
-    (skipped,) = (each for each in read(JUNIT).values() if each.status is Status.SKIPPED)
+    (skipped,) = (each for each in read(LINES).values() if each.status is Status.SKIPPED)
     assert skipped.reason == "no mill"
 
 
-@pytest.mark.parametrize("sign", ["failure", "error", "skipped"])
-def test_what_passes_on_the_stock_driver_has_to_pass_on_ours(sign):
-    assert regressions(junit(fill=sign), junit(fill="")) == [TEST.format("fill")]
+@pytest.mark.parametrize("status", ["failed", "skipped"])
+def test_what_passes_on_the_stock_driver_has_to_pass_on_ours(status):
+    assert regressions(results(fill=status), results(fill="passed")) == [TEST.format("fill")]
 
 
 def test_what_did_not_run_on_ours_did_not_pass():
-    assert regressions(junit(), junit(fill="")) == [TEST.format("fill")]
+    assert regressions(results(), results(fill="passed")) == [TEST.format("fill")]
 
 
 def test_what_fails_on_both_or_on_the_stock_driver_alone_is_no_regression():
-    assert regressions(junit(fill="failure", drain=""), junit(fill="failure", drain="error")) == []
+    assert (
+        regressions(results(fill="failed", drain="passed"), results(fill="failed", drain="failed"))
+        == []
+    )
 
 
 def test_what_did_not_run_is_named_but_for_classes_that_were_skipped():
     mill = "tempest.api.compute.servers.test_mill.MillTest.test_grind[id-3]"
     listed = (f"{TEST.format('fill')}[id-1,smoke]", f"{TEST.format('dry')}[id-4]", mill)
-    assert unanswered(listed, read(JUNIT)) == [TEST.format("dry")]
+    assert unanswered(listed, read(LINES)) == [TEST.format("dry")]
 
 
 def test_the_page_has_counts_both_drivers_and_each_skip_with_its_reason():
-    page = written("2026-11-18", read(JUNIT), junit(fill="", drain=""), [TEST.format("dry")])
+    page = written(
+        read(LINES),
+        results(fill="passed", drain="passed"),
+        listed=[TEST.format("dry")],
+        patterns=WHOLE,
+    )
     assert "| ours | 1 | 1 | 1 | 5 |" in page
     assert "| stock | 2 | 0 | 0 | 2 |" in page
     assert f"| {TEST.format('drain')} | failed, 3 s | passed, 1 s |" in page

@@ -28,6 +28,7 @@ _COMPUTE_SECONDS = 180
 
 _PLACEMENT = "placement"
 _GLANCE = "glance"
+_KEYSTONE = "keystone"
 
 
 def loopback_address(host: str) -> str:
@@ -42,9 +43,9 @@ class Cloud(Running):
         self, directory: Path, libvirtd: PrivateLibvirtd, settings: Sections | None = None
     ) -> None:
         """The settings are of Nova's API, conductor and scheduler."""
-        self.keystone = Keystone(directory / "keystone")
-        databases = (neutron.DATABASE, *nova.DATABASES, _PLACEMENT, _GLANCE)
+        databases = (neutron.DATABASE, *nova.DATABASES, _PLACEMENT, _GLANCE, _KEYSTONE)
         self._mariadb = MariaDb(directory / "mariadb", *databases)
+        self.keystone = Keystone(directory / "keystone", database=self._mariadb.url(_KEYSTONE))
         self._rabbitmq = RabbitMq(directory / "rabbitmq")
         self._backbone = Backbone(
             keystone=self.keystone, mariadb=self._mariadb, rabbitmq=self._rabbitmq
@@ -87,7 +88,8 @@ class Cloud(Running):
     def start(self) -> None:
         self._stack.enter_context(self._nfs)
         self._nfs.offer_to(self._libvirtd)
-        self._start_all(self._mariadb, self._rabbitmq, self.keystone)
+        self._start_all(self._mariadb)
+        self._start_all(self._rabbitmq, self.keystone)
         self.keystone.enter(
             {
                 "placement": self.placement.url,

@@ -17,7 +17,12 @@ _ANGLER = "angler"  # somebody with servers, and their project
 
 
 class Keystone(Api):
-    """With an administrator, one user for all services and one who is nothing but a user."""
+    """With an administrator, one user for all services and one who is nothing but a user. Without
+    another, its database is SQLite, which fails who writes at the same time as somebody else."""
+
+    def __init__(self, directory: Path, *, database: str = "") -> None:
+        super().__init__(directory)
+        self._database = database
 
     @property
     def url(self) -> str:
@@ -72,7 +77,11 @@ class Keystone(Api):
     def _configure(self) -> None:
         settings: dict[str, dict[str, object]] = {
             "DEFAULT": {"public_endpoint": super().url},
-            "database": {"connection": f"sqlite:///{self.directory}/keystone.sqlite"},
+            "database": {
+                "connection": self._database or f"sqlite:///{self.directory}/keystone.sqlite"
+            },
+            # Half a second for each password else; Tempest makes hundreds.
+            "identity": {"password_hash_rounds": 4},
             "token": {"provider": "fernet"},
             "fernet_tokens": {"key_repository": self._make_directory("keys")},
             "credential": {"key_repository": self._make_directory("credential-keys")},
