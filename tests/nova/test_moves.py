@@ -219,7 +219,7 @@ def test_a_live_migration_that_fails_leaves_it_running_where_it_was(
             "<os><type>hvm</type></os></domain>"
         )
         cloud.admin.compute.live_migrate_server(server, host=target, block_migration="auto")
-        user.await_truth(lambda: _status_of_move(cloud, server) in ("error", "failed"))
+        user.await_truth(lambda: cloud.status_of_move(server.id) in ("error", "failed"))
         user.wait(server, "ACTIVE")
         taken.undefine()
     user.await_truth(lambda: not roles(there, server))  # the other host is not waited for
@@ -228,11 +228,6 @@ def test_a_live_migration_that_fails_leaves_it_running_where_it_was(
     is_tidy(cloud, millpond_driver, server, "weir")
     user.reboot(server, "HARD")
     user.await_console(server, "BOOTS 0002")
-
-
-def _status_of_move(cloud: Cloud, server: Server) -> str:
-    found = cloud.admin.compute.get(f"/os-migrations?instance_uuid={server.id}").json()
-    return str(max(found["migrations"], key=lambda each: each["id"])["status"])
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from nova import exception, utils
 from nova.compute import task_states
 from nova.context import RequestContext, get_admin_context
 from nova.objects.fields import MigrationType
-from nova.objects.instance import Instance
+from nova.objects.instance import Instance, InstanceList
 from nova.objects.instance_action import InstanceActionEventList, InstanceActionList
 from nova.objects.migrate_data import LibvirtLiveMigrateData
-from nova.objects.migration import MigrationList
+from nova.objects.migration import Migration, MigrationList
 from nova.objects.request_spec import RequestSpec
 from nova.scheduler.client import report
 from oslo_messaging import MessagingException
@@ -70,6 +70,13 @@ def _unfinished() -> Iterator[Any]:
         for each in MigrationList.get_by_filters(admin, filters):
             if end == "source_compute" or each.source_compute != CONF.host:
                 yield each
+    reverting = {"task_state": task_states.RESIZE_REVERTING, "deleted": False}
+    for instance in InstanceList.get_by_filters(admin, reverting):
+        if move := instance.migration_context:
+            found = Migration.get_by_id_and_instance(admin, move.migration_id, instance.uuid)
+            ends = (found.source_compute, found.dest_compute)
+            if found.status == "reverted" and CONF.host in ends:
+                yield found  # so Nova calls it when the destination has done most of its part
 
 
 def _resume(driver: Any, manager: Any, migration: Any) -> bool:

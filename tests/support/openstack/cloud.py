@@ -223,6 +223,13 @@ class Cloud(Running):
     def host_of(self, server: str) -> str:
         return str(self.admin.compute.get_server(server).compute_host)
 
+    def status_of_move(self, server: str) -> str:
+        """Of its last one, as Nova calls it; empty if it was never moved."""
+        found = self.admin.compute.get(f"/os-migrations?instance_uuid={server}").json()[
+            "migrations"
+        ]
+        return str(max(found, key=lambda each: each["id"])["status"]) if found else ""
+
     def hosts_with_allocations(self, server: str) -> list[str]:
         """Where Placement has claimed something for it."""
         answer = self.admin.placement.get(f"/allocations/{server}", microversion="1.28")
