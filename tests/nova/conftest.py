@@ -2,10 +2,12 @@
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from openstack.compute.v2.server import Server
 
 from tests.support.guests import MicroGuest
 from tests.support.libvirtd import PrivateLibvirtd
@@ -73,6 +75,49 @@ def from_image(image: str) -> dict[str, object]:
     }
 
 
+def create(user: CloudUser, offer: Offer, image: str, flavor: str = "") -> Server:
+    """With disks of all kinds, unless the flavor says otherwise; its guest is up."""
+    wanted = flavor or offer.flavor_with_all_disks
+    made = user.create(offer.images[image], wanted, config_drive=True)
+    user.await_console(made, "READY")
+    return made
+
+
+def create_at_weir(
+    cloud: Cloud, user: CloudUser, offer: Offer, image: str, other: Deployment, flavor: str = ""
+) -> Server:
+    """Though the other host may have servers."""
+    cloud.offer_host(other.compute, offered=False)
+    made = create(user, offer, image, flavor)
+    cloud.offer_host(other.compute)
+    return made
+
+
+@contextmanager
+def evacuated(
+    cloud: Cloud, user: CloudUser, server: Server, target: str, deployment: Deployment
+) -> Iterator[None]:
+    """In the block its own host is dead. After it that one is back, and taken for alive, which
+    Nova refuses as long as it finds leftovers."""
+    deployment.compute.kill()
+    cloud.force_down(deployment.compute)
+    try:
+        cloud.admin.compute.evacuate_server(server, host=target)
+
+        def has_arrived() -> bool:
+            fault = cloud.fault(server.id, "evacuate").strip("; ")
+            assert not fault, fault
+            return cloud.host_of(server.id) == target
+
+        user.await_truth(has_arrived)
+        user.wait(server, "SHUTOFF")  # as Nova leaves it there
+        user.start(server)
+        yield
+    finally:
+        deployment.run()
+        cloud.force_down(deployment.compute, forced=False)
+
+
 @pytest.fixture(scope="session", params=[MILLPOND, NOVA])
 def either(request: pytest.FixtureRequest, cloud: Cloud) -> Deployment:
     """Each of the two drivers."""
@@ -109,6 +154,17 @@ def target(cloud: Cloud, other_host: Deployment) -> Iterator[str]:
     cloud.offer_host(other_host.compute)
     yield other_host.compute.host
     cloud.offer_host(other_host.compute, offered=False)
+
+
+@pytest.fixture
+def there(other_host: Deployment) -> PrivateLibvirtd:
+    return other_host.compute.hypervisor
+
+
+@pytest.fixture(scope="module")
+def larger(cloud: Cloud) -> str:
+    """Than the flavor with all disks, in all of them."""
+    return cloud.offer_flavor(disk=2, ephemeral=2, swap=128)
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ from tests.support.libvirtd import PrivateLibvirtd
 
 DISKS = "nova-disks-pool"
 BASES = "nova-base-images-pool"
+ALL = {"disk", "disk.config", "disk.eph0", "disk.swap"}
+"""The roles of a server's disks that has all kinds."""
 
 
 def disks(hypervisor: PrivateLibvirtd, server: Server) -> list[etree._Element]:
@@ -35,6 +37,12 @@ def volumes(hypervisor: PrivateLibvirtd, pool: str = DISKS) -> set[str]:
         found.refresh()
         names = {volume.name() for volume in found.listAllVolumes()}
     return {each for each in names if not is_sharing_probe(each)}
+
+
+def roles(hypervisor: PrivateLibvirtd, server: Server) -> set[str]:
+    """Of the server's volumes."""
+    prefix = f"{server.id}_"
+    return {each.removeprefix(prefix) for each in volumes(hypervisor) if each.startswith(prefix)}
 
 
 def has_domain(hypervisor: PrivateLibvirtd, server: Server) -> bool:

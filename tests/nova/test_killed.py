@@ -89,7 +89,7 @@ def test_when_the_disks_are_made_and_the_domain_is_not(
     millpond_driver: Deployment,
     hypervisor: PrivateLibvirtd,
 ) -> None:
-    millpond_driver.run_until("guest", "start", "begin")
+    millpond_driver.run_until("driver", "_create_guest_with_network", "begin")
     server = _created_until_death(user, millpond_driver, offer.images["qcow2"], offer.flavor)
     millpond_driver.run()
     fault = user.wait(server, "ERROR").fault["message"]

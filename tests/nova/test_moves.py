@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,8 @@ from openstack.compute.v2.server import Server
 from openstack.exceptions import BadRequestException
 
 from millpond.model.sizes import GiB, MiB
-from tests.nova.conftest import Offer, from_image
-from tests.nova.domains import forget_pools, has_domain, volumes
+from tests.nova.conftest import Offer, create, create_at_weir, evacuated, from_image
+from tests.nova.domains import ALL, forget_pools, has_domain, roles, volumes
 from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.openstack.cloud import Cloud
 from tests.support.openstack.deployment import NOVA, Deployment
@@ -22,48 +21,12 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.full]
 FORMATS = ("qcow2", "raw")
 
 
-@pytest.fixture(scope="module")
-def larger(cloud: Cloud) -> str:
-    """Than the flavor with all disks, in all of them."""
-    return cloud.offer_flavor(disk=2, ephemeral=2, swap=128)
-
-
 @pytest.fixture(params=FORMATS)
 def server(
     request: pytest.FixtureRequest, user: CloudUser, offer: Offer, millpond_driver: Deployment
 ) -> Server:
     """With disks of all kinds."""
     return create(user, offer, request.param)
-
-
-@pytest.fixture
-def there(other_host: Deployment) -> PrivateLibvirtd:
-    return other_host.compute.hypervisor
-
-
-def create(user: CloudUser, offer: Offer, image: str, flavor: str = "") -> Server:
-    wanted = flavor or offer.flavor_with_all_disks
-    made = user.create(offer.images[image], wanted, config_drive=True)
-    user.await_console(made, "READY")
-    return made
-
-
-def create_at_weir(
-    cloud: Cloud, user: CloudUser, offer: Offer, image: str, other: Deployment, flavor: str = ""
-) -> Server:
-    """Though the other host may have servers."""
-    cloud.offer_host(other.compute, offered=False)
-    made = create(user, offer, image, flavor)
-    cloud.offer_host(other.compute)
-    return made
-
-
-def roles(libvirtd: PrivateLibvirtd, server: Server) -> set[str]:
-    prefix = f"{server.id}_"
-    return {each.removeprefix(prefix) for each in volumes(libvirtd) if each.startswith(prefix)}
-
-
-ALL = {"disk", "disk.config", "disk.eph0", "disk.swap"}
 
 
 def path_of(libvirtd: PrivateLibvirtd, volume: str) -> Path:
@@ -256,7 +219,7 @@ def test_a_live_migration_that_fails_leaves_it_running_where_it_was(
             "<os><type>hvm</type></os></domain>"
         )
         cloud.admin.compute.live_migrate_server(server, host=target, block_migration="auto")
-        user.await_truth(lambda: _status_of_move(cloud, server) in ("error", "failed"))
+        user.await_truth(lambda: cloud.status_of_move(server.id) in ("error", "failed"))
         user.wait(server, "ACTIVE")
         taken.undefine()
     user.await_truth(lambda: not roles(there, server))  # the other host is not waited for
@@ -265,11 +228,6 @@ def test_a_live_migration_that_fails_leaves_it_running_where_it_was(
     is_tidy(cloud, millpond_driver, server, "weir")
     user.reboot(server, "HARD")
     user.await_console(server, "BOOTS 0002")
-
-
-def _status_of_move(cloud: Cloud, server: Server) -> str:
-    found = cloud.admin.compute.get(f"/os-migrations?instance_uuid={server.id}").json()
-    return str(max(found["migrations"], key=lambda each: each["id"])["status"])
 
 
 @pytest.fixture
@@ -458,31 +416,6 @@ def test_without_its_disks_a_server_is_evacuated_from_its_image(
     is_tidy(cloud, other_host, server, target)
     user.delete(server)
     assert volumes(there) == set()
-
-
-@contextmanager
-def evacuated(
-    cloud: Cloud, user: CloudUser, server: Server, target: str, deployment: Deployment
-) -> Iterator[None]:
-    """In the block its own host is dead. After it that one is back, and taken for alive, which
-    Nova refuses as long as it finds leftovers."""
-    deployment.compute.kill()
-    cloud.force_down(deployment.compute)
-    try:
-        cloud.admin.compute.evacuate_server(server, host=target)
-
-        def has_arrived() -> bool:
-            fault = cloud.fault(server.id, "evacuate").strip("; ")
-            assert not fault, fault
-            return cloud.host_of(server.id) == target
-
-        user.await_truth(has_arrived)
-        user.wait(server, "SHUTOFF")  # as Nova leaves it there
-        user.start(server)
-        yield
-    finally:
-        deployment.run()
-        cloud.force_down(deployment.compute, forced=False)
 
 
 def test_one_that_boots_from_a_volume_is_evacuated(

@@ -27,7 +27,8 @@ from millpond.model.layer import FileSource, Layer
 from millpond.model.names import ImageId, ServerId, template_name, volume_name
 from millpond.model.server import Content, Disk
 from millpond.model.sizes import format_size
-from millpond.nova.peers import Peer, shares_pool
+from millpond.nova.peers import Peer, is_proven_apart, shares_pool
+from millpond.nova.records import InstanceRecords
 from millpond.nova.recovery import snapshots_of
 from millpond.nova.short_records import DiskRecord
 from millpond.records.journal import watching
@@ -74,16 +75,7 @@ def plan(
 ) -> list[Carried]:
     """How each disk gets to the peer; None: to this host. ``saves``: a revert gives back what they
     hold now. Raises UnfitHost; changes nothing."""
-    shared = {
-        name: peer is None or shares_pool(host, peer, name, instance.uuid)
-        for name in {each.pool for each in disks}
-    }
-    carried = [
-        _plan_shared(disk, saves=saves)
-        if shared[disk.pool]
-        else _plan_carried(host, instance, disk)
-        for disk in disks
-    ]
+    carried = choose(host, peer, instance, disks, saves=saves)
     for each in carried:
         if each.way is Way.SAVED:
             check_duplicate(host.pools.ensure(each.here.pool), each.here)
@@ -91,6 +83,22 @@ def plan(
         _refuse_other_base(host, peer, instance, carried)
         _refuse_unfit(host, peer, instance, carried)
     return carried
+
+
+def choose(
+    host: Host, peer: Peer | None, instance: Any, disks: list[Disk], *, saves: bool
+) -> list[Carried]:
+    """The same, without asking whether the peer can have them."""
+    shared = {
+        name: peer is None or shares_pool(host, peer, name, instance.uuid)
+        for name in {each.pool for each in disks}
+    }
+    return [
+        _plan_shared(disk, saves=saves)
+        if shared[disk.pool]
+        else _plan_carried(host, instance, disk)
+        for disk in disks
+    ]
 
 
 def _refuse_other_base(host: Host, peer: Peer, instance: Any, carried: list[Carried]) -> None:
@@ -260,6 +268,17 @@ def remove_copy(peer: Peer, disk: Disk) -> None:
             peer.pool(disk.pool).delete(disk.volume)
     except MillpondError as error:
         LOG.warning("volume %s stays on host %s: %s", disk.volume, peer.name, error)
+
+
+def remove_sent(host: Host, peer: Peer, instance: Any) -> None:
+    """What a move that came to nothing has left on the host that it went to."""
+    records = InstanceRecords(instance)
+    sent = [each.disk for each in records.former().values()] or [
+        each.disk for each in records.all()
+    ]
+    for disk in sent:
+        if is_proven_apart(host, peer.name, disk.pool, instance.uuid):
+            remove_copy(peer, disk)
 
 
 def records_of(carried: list[Carried]) -> tuple[dict[str, Any], dict[str, Any]]:

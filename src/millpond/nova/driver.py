@@ -41,6 +41,7 @@ from millpond.nova.moves import ResizesServers, is_reverting, refuse_other_cell
 from millpond.nova.peers import STATS, own_address
 from millpond.nova.records import InstanceRecords
 from millpond.nova.recovery import recover, remove_volumes, snapshots_of
+from millpond.nova.resuming import resume
 from millpond.records.journal import Watch, undo_on_failure
 from millpond.system.mkfs import FILESYSTEMS
 
@@ -83,7 +84,8 @@ class MillpondDriver(ResizesServers, MovesRunningServers, SavesServers):
         with explaining():
             self.millpond.handlers.chosen.init()
             mark_pools(self.millpond)
-        recover(self.millpond, host, Path(CONF.libvirt.snapshots_directory))
+        resumed = resume(self, self.virtapi._compute)
+        recover(self.millpond, host, Path(CONF.libvirt.snapshots_directory), resumed)
         try:
             transition.look_at_start(self.millpond)
         except BadConfiguration as error:  # oslo.service would go on without a manager

@@ -107,7 +107,7 @@ class MovesRunningServers(LibvirtDriver):
             if each.way is not Way.SHARED and each.here.overlay and linked:
                 reason = f"{each.here.role} is backed by a link"
                 raise UnfitHost(reason, "migrate the server while it is off")
-        return [_live(each) for each in carried]
+        return [carry_live(each) for each in carried]
 
     def _is_shared_block_storage(
         self, instance: Any, dest_check_data: Any, block_device_info: Any = None
@@ -354,7 +354,7 @@ class MovesRunningServers(LibvirtDriver):
         return self.millpond.settings.libvirt.selection.images_type.pools_only
 
 
-def _live(carried: Carried) -> Carried:
+def carry_live(carried: Carried) -> Carried:
     """What is made again for a server that is off is carried for one that runs."""
     if carried.way is not Way.NEW:
         return carried

@@ -32,6 +32,7 @@ from millpond.nova.explaining import explaining, staying_as_it_was
 from millpond.nova.images import PoolBackend, fetch_base, trusted_by
 from millpond.nova.peers import Peer, find_peer, is_proven_apart
 from millpond.nova.records import InstanceRecords
+from millpond.nova.resuming import give_back_allocation
 from millpond.system import files
 
 CONF = nova.conf.CONF
@@ -194,6 +195,8 @@ class ResizesServers(LibvirtDriver):
                 self._drop_swap(instance)
             self._make_swap(context, instance)
         super().finish_revert_migration(context, instance, network_info, migration, *a, **kw)
+        if instance.task_state == task_states.RESIZE_MIGRATING:
+            give_back_allocation(instance, migration)
 
     def _restore(self, records: InstanceRecords) -> None:
         """What it had before takes its place again; the other one goes, if it is here."""
@@ -227,9 +230,7 @@ class ResizesServers(LibvirtDriver):
             return
         try:
             peer = find_peer(self.millpond, migration.dest_compute)
-            for disk in [each.disk for each in former.values()] or present:
-                if is_proven_apart(self.millpond, peer.name, disk.pool, instance.uuid):
-                    carrying.remove_copy(peer, disk)
+            carrying.remove_sent(self.millpond, peer, instance)
         except MillpondError as error:
             LOG.warning("copies may be left on host %s: %s", migration.dest_compute, error)
 

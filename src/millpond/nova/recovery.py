@@ -2,7 +2,7 @@
 
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -41,8 +41,6 @@ _MAKE = (
     task_states.REBUILD_SPAWNING,
 )
 """Nova puts a server that it finds in one of these into ERROR, and does not say why."""
-_ARRIVE = (task_states.RESIZE_MIGRATED, task_states.RESIZE_FINISH)
-"""Nova leaves a server that has just been moved here in one of these for ever."""
 
 
 def snapshots_of(host: str, directory: Path) -> Path:
@@ -50,12 +48,13 @@ def snapshots_of(host: str, directory: Path) -> Path:
     return directory / f"millpond-{host}"
 
 
-def recover(host: Host, name: str, snapshots: Path) -> None:
-    """``name``: as Nova knows the host."""
+def recover(host: Host, name: str, snapshots: Path, resumed: Collection[str] = ()) -> None:
+    """``name``: as Nova knows the host. ``resumed``: servers that Nova does something with as soon
+    as it serves."""
     admin = context.get_admin_context()
     for instance in InstanceList.get_by_host(admin, name, expected_attrs=["system_metadata"]):
         try:
-            _recover(host, admin, instance)
+            _recover(host, admin, instance, instance.uuid in resumed)
         except exception.NovaException as error:  # one server keeps no host from serving others
             LOG.error("instance %s is left as it was: %s", instance.uuid, error)
     with explaining():
@@ -82,7 +81,7 @@ def remove_unfinished(disks: Disks, records: InstanceRecords) -> list[str]:
     return [disk.role for disk in unfinished]
 
 
-def _recover(host: Host, admin: Any, instance: Any) -> None:
+def _recover(host: Host, admin: Any, instance: Any, is_resumed: bool) -> None:
     if instance.task_state == task_states.DELETING:
         return  # Nova goes on with it
     if is_begun(instance):
@@ -94,13 +93,15 @@ def _recover(host: Host, admin: Any, instance: Any) -> None:
             disks = [each.disk for each in records.all()]
             host.imaging.stop(ServerId(instance.uuid), disks)
     found = _remove_unfinished(host.disks, records)
+    if is_resumed:
+        return
     if found or instance.vm_state == vm_states.BUILDING or instance.task_state in _MAKE:
         step = instance.task_state or instance.vm_state
         what = found or _as_it_is(records)
         reason = f"nova-compute ended at the step {step!r}: {what}; {advice(instance)}"
         LOG.warning("instance %s: %s", instance.uuid, reason)
         compute_utils.add_instance_fault_from_exc(admin, instance, MillpondFailed(reason=reason))
-    elif instance.task_state in _ARRIVE and records.any():
+    elif instance.task_state == task_states.RESIZE_FINISH and records.any():
         _give_up_arrival(admin, instance)
 
 

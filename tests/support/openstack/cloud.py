@@ -172,6 +172,15 @@ class Cloud(Running):
         with self._awaiting("nova-scheduler"):
             self._scheduler.start()
 
+    def restart_messaging(self) -> None:
+        """What was on its way is lost. Wait until all processes have found it again."""
+        self._rabbitmq.stop()
+        with contextlib.ExitStack() as stack:
+            for service in ("nova-conductor", "nova-scheduler", "nova-compute"):
+                compute = self.compute if service == "nova-compute" else None
+                stack.enter_context(self._awaiting(service, compute))
+            self._rabbitmq.start()
+
     def start_compute(self, compute: NovaCompute, *program: object, **variables: object) -> None:
         """And wait until the scheduler may choose it."""
         with self._awaiting("nova-compute", compute):
@@ -219,11 +228,27 @@ class Cloud(Running):
     def host_of(self, server: str) -> str:
         return str(self.admin.compute.get_server(server).compute_host)
 
+    def status_of_move(self, server: str) -> str:
+        """Of its last one, as Nova calls it; empty if it was never moved."""
+        found = self.admin.compute.get(f"/os-migrations?instance_uuid={server}").json()[
+            "migrations"
+        ]
+        return str(max(found, key=lambda each: each["id"])["status"]) if found else ""
+
     def hosts_with_allocations(self, server: str) -> list[str]:
         """Where Placement has claimed something for it."""
         answer = self.admin.placement.get(f"/allocations/{server}", microversion="1.28")
         providers = {each.id: each.name for each in self.admin.placement.resource_providers()}
         return sorted(providers[each] for each in answer.json()["allocations"])
+
+    def consumers(self) -> dict[str, set[str]]:
+        """By host, whose something of it is claimed for in Placement: servers and migrations."""
+        placement = self.admin.placement
+        found = {}
+        for each in placement.resource_providers():
+            answer = placement.get(f"/resource_providers/{each.id}/allocations")
+            found[each.name] = set(answer.json()["allocations"])
+        return found
 
     def fault(self, server: str, action: str) -> str:
         """What the last action of this name came to, in Nova's words; empty if it went well."""

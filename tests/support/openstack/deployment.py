@@ -25,6 +25,8 @@ class Deployment:
     ) -> None:
         self.cloud = cloud
         self.driver = driver
+        self.is_mortal = False
+        """Whether it runs until it dies somewhere."""
         self.compute = compute or cloud.compute
         directory = f"{after or driver}-instances"
         self.instances = self.compute.directory / directory
@@ -46,6 +48,7 @@ class Deployment:
 
     def run(self) -> None:
         """With the configuration that is there."""
+        self.is_mortal = False
         if self.driver == NOVA:
             self.cloud.start_compute(self.compute)
             return
@@ -56,6 +59,7 @@ class Deployment:
     def run_until(self, verb: str, step: str, moment: str) -> None:
         """Ours, which will die by SIGKILL when it comes there."""
         self.compute.stop()
+        self.is_mortal = True
         self.cloud.start_compute(
             self.compute, python(), _MORTAL, verb, step, moment, **self._path()
         )

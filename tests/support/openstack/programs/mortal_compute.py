@@ -1,10 +1,11 @@
 """nova-compute with our driver, which dies by SIGKILL at one moment of one step:
 `python mortal_compute.py VERB STEP MOMENT [words of nova-compute]`.
 
-The steps are those that the host tells of, and "guest start": all disks are there, and the
-domain is not.
+The steps are those that the host tells of, and "driver METHOD": any method of the driver that
+Nova calls, the one that begins after all disks are made being _create_guest_with_network.
 """
 
+import functools
 import os
 import signal
 import sys
@@ -25,12 +26,23 @@ def watch(*where: str) -> None:
 class MortalDriver(MillpondDriver):
     watch = staticmethod(watch)
 
-    def _create_guest_with_network(self, *args: Any, **kwargs: Any) -> Any:
-        watch("guest", "start", "begin")
-        return super()._create_guest_with_network(*args, **kwargs)
+
+def _make_mortal(name: str) -> None:
+    method = getattr(MillpondDriver, name)
+
+    @functools.wraps(method)
+    def mortal(*args: Any, **kwargs: Any) -> Any:
+        watch("driver", name, "begin")
+        result = method(*args, **kwargs)
+        watch("driver", name, "end")
+        return result
+
+    setattr(MortalDriver, name, mortal)
 
 
 if __name__ == "__main__":
+    if _AT[0] == "driver":
+        _make_mortal(_AT[1])
     module: Any = types.ModuleType("nova.virt.millpond")
     module.MillpondDriver = MortalDriver
     sys.modules[module.__name__] = module
