@@ -15,6 +15,7 @@ from tests.support.openstack.service import isolated
 _ROOT = Path(__file__).parents[2]
 _PAGE = (_ROOT / "docs/nova-operations.md").read_text()
 _NOVAS = "/opt/nova/bin/"
+_FILE = "/etc/nova/nova.conf"
 _BLOCKS = "".join(re.findall(r"```console\n(.*?)```", _PAGE, re.S))
 _SHOWN = re.findall(r"^[#$] (.+)$", _BLOCKS, re.M)
 _SHOWN += re.findall(r"`((?:/opt/nova/bin/|openstack )[^`]+)`", _PAGE)
@@ -57,15 +58,18 @@ def _ours() -> list[str]:
 @pytest.mark.full
 @pytest.mark.parametrize("command", _ours())
 def test_a_command_of_ours_is_understood(command: str, tmp_path: Path) -> None:
-    """It gets as far as reading the file that is named, which is not there."""
-    program, *words = shlex.split(command.removeprefix(_NOVAS))
-    entry = re.search(
-        rf'^{program} = "([\w.]+):main"$', (_ROOT / "pyproject.toml").read_text(), re.M
-    )
+    """It gets as far as refusing what the file says, which is read after all words."""
+    file = tmp_path / "nova.conf"
+    file.write_text("[DEFAULT]\ntransport_url = fake:/\n[libvirt]\nvirt_type = lxc\n")
+    assert _FILE in command
+    program, *words = shlex.split(command.removeprefix(_NOVAS).replace(_FILE, str(file)))
+    project = (_ROOT / "pyproject.toml").read_text()
+    entry = re.search(rf'^{program} = "([\w.]+):main"$', project, re.M)
     assert entry
     done = _ran(tmp_path, python(), "-W", "ignore", "-m", entry[1], *words)
-    assert "usage:" not in done.stderr
-    assert "/etc/nova/nova.conf" in done.stderr, done.stderr
+    assert done.returncode == 2
+    assert f"{program}: " in done.stderr
+    assert "[libvirt] virt_type: Millpond runs no 'lxc' guests" in done.stderr, done.stderr
 
 
 def test_the_unit_starts_a_program_that_is_installed() -> None:
