@@ -1,18 +1,22 @@
 """Disks of raw images in a real Ceph cluster, beside qcow2 files on the same host."""
 
 import json
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from openstack.compute.v2.server import Server
 
+from millpond.model.sizes import MiB
 from tests.ceph.conftest import make_secret
 from tests.nova.conftest import Offer
 from tests.nova.domains import chain, disks, volumes
 from tests.support.ceph import Ceph, RbdPool
 from tests.support.guests import MicroGuest
 from tests.support.libvirtd import PrivateLibvirtd
+from tests.support.openstack import cinder as volume_types
 from tests.support.openstack import glance as stores
 from tests.support.openstack.cloud import Cloud
 from tests.support.openstack.deployment import MILLPOND, NOVA, Deployment
@@ -22,15 +26,20 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.full]
 
 POOL = "vms"
 
+NEVER: Mapping[str, int] = {}
+AT_ONCE = {"remove_unused_original_minimum_age_seconds": 0, "manager_interval": 5}
+"""When the cache manager removes what nothing uses."""
+
 
 @pytest.fixture(scope="module")
 def rbd_pool(
     cloud: Cloud, ceph: Ceph, hypervisor: PrivateLibvirtd, micro_guest: MicroGuest
 ) -> RbdPool:
-    """Whose user may use Glance's pool, too."""
-    cloud.glance.add_ceph(ceph)
+    """Whose user may use the pools of Glance and Cinder, too."""
+    cloud.cinder.add_ceph(ceph)
+    cloud.glance.add_ceph(ceph, cloud.cinder)
     ceph.make_pool(POOL)
-    key = ceph.make_user(POOL, POOL, stores.POOL)
+    key = ceph.make_user(POOL, POOL, stores.POOL, volume_types.POOL)
     with hypervisor.connect() as connection:
         secret = make_secret(connection, POOL, key)
     return RbdPool(name=POOL, user=POOL, secret=secret)
@@ -51,10 +60,11 @@ def access(ceph: Ceph, rbd_pool: RbdPool) -> dict[str, object]:
 def restart(
     millpond_driver: Deployment, access: dict[str, object]
 ) -> Iterator[Callable[..., None]]:
-    """restart(mapping, **options of [DEFAULT])"""
+    """restart(mapping, options of [image_cache], **options of [DEFAULT])"""
 
-    def restart(mapping: str, **default: str) -> None:
-        millpond_driver.start(mapping, extra={"libvirt": access, "DEFAULT": default})
+    def restart(mapping: str, cache: Mapping[str, int] = NEVER, **default: str) -> None:
+        extra = {"libvirt": access, "image_cache": cache, "DEFAULT": default}
+        millpond_driver.start(mapping, extra=extra)
 
     yield restart
     millpond_driver.start()
@@ -128,6 +138,84 @@ def test_a_linked_image_is_not_copied(
     user.await_console(user.create(made.id, offer.flavor), "BOOTS 0003")
     assert millpond_driver.problems() == []
     user.clear()
+
+
+@pytest.mark.parametrize("backend", ["qcow2", "rbd"])
+def test_an_image_in_a_volume_is_linked_and_let_go(
+    user: CloudUser,
+    cloud: Cloud,
+    offer: Offer,
+    restart: Callable[..., None],
+    ceph: Ceph,
+    hypervisor: PrivateLibvirtd,
+    millpond_driver: Deployment,
+    image_with_data: Path,
+    backend: str,
+) -> None:
+    """With the credentials of nova.conf's [cinder], for no server of Nova's."""
+    restart(f"raw:{backend}", template_image_handler="volume-based-linking")
+    image = cloud.offer_image(image_with_data, "raw", stores.VOLUMES)
+    volume = _volume_of(cloud, image)
+    bases = volumes(hypervisor, "nova-base-images-pool")
+    written = ceph.bytes_written()
+    server = user.create(image, offer.flavor)
+    user.await_console(server, "BOOTS 0001")
+    (held,) = _attachments(cloud, volume)
+    assert (held["instance"], held["attach_mode"]) == (None, "ro")
+    assert held["connection_info"]["name"] == f"{volume_types.POOL}/volume-{volume}"
+    root = disks(hypervisor, server)[0]
+    if backend == "rbd":
+        assert _parent(ceph, server)["image"] == f"volume-{volume}"
+    else:
+        base = root.find("backingStore")
+        assert base.get("type") == "network"
+        name = f"{volume_types.POOL}/volume-{volume}"
+        assert base.find("source").get("name") == name
+    assert volumes(hypervisor, "nova-base-images-pool") == bases
+    assert ceph.bytes_written() - written < image_with_data.stat().st_size / 8
+    again = user.create(image, offer.flavor)
+    user.await_console(again, "BOOTS 0001")
+    millpond_driver.restart()
+    user.reboot(server, "HARD")
+    user.await_console(server, "BOOTS 0002")
+    assert [each["id"] for each in _attachments(cloud, volume)] == [held["id"]]
+    made = user.snapshot(server)
+    user.await_console(user.create(made.id, offer.flavor), "BOOTS 0003")
+    assert millpond_driver.problems() == []
+    user.delete(server)
+
+    restart(f"raw:{backend}", AT_ONCE, template_image_handler="volume-based-linking")
+    user.reboot(again, "HARD")  # the cache manager has left it its base
+    user.await_console(again, "BOOTS 0002")
+    assert [each["id"] for each in _attachments(cloud, volume)] == [held["id"]]
+    user.clear()
+    user.await_truth(lambda: cloud.cinder.attachments(volume) == [])
+    assert cloud.cinder.api.get_volume(volume).status == "available"
+    cloud.glance.api.delete_image(image)
+
+
+@pytest.fixture
+def image_with_data(micro_guest: MicroGuest, workdir: Path) -> Path:
+    """The guest, and bytes behind it that are not zeros: whoever copies it writes them."""
+    path = workdir / "with-data"
+    path.write_bytes(micro_guest.path.read_bytes() + os.urandom(64 * MiB))
+    return path
+
+
+def _volume_of(cloud: Cloud, image: str) -> str:
+    (location,) = cloud.glance.api.get_image(image).locations
+    assert location["url"].startswith("cinder://")
+    return str(location["url"]).rpartition("/")[2]
+
+
+def _attachments(cloud: Cloud, volume: str) -> list[Any]:
+    """With all that an administrator is shown."""
+    api = cloud.cinder.api
+    found = api.get(f"/attachments?volume_id={volume}&all_tenants=1", microversion="3.27")
+    return [
+        api.get(f"/attachments/{each['id']}", microversion="3.27").json()["attachment"]
+        for each in found.json()["attachments"]
+    ]
 
 
 def test_a_server_from_before_goes_on(

@@ -233,17 +233,12 @@ def _noting(wanted: int, host: Libvirtd, id: ServerId) -> Iterator[list[float]]:
     """The times of such events."""
     times: list[float] = []
 
-    def note(_connection: Any, domain: Any, event: int, *_rest: object) -> None:
-        if (domain.UUIDString(), event) == (id, wanted):
+    def note(domain: str, event: int) -> None:
+        if (domain, event) == (id, wanted):
             times.append(time.monotonic())
 
-    with host.calling(f"listening to events of domain {id}", slow=True) as connection:
-        number = connection.domainEventRegisterAny(None, names.LIFECYCLE, note, None)
-    try:
+    with host.lifecycle.heard_by(note):
         yield times
-    finally:
-        with suppress(names.Error):  # the connection may be gone
-            connection.domainEventDeregisterAny(number)
 
 
 def _read_job(host: Libvirtd, id: ServerId) -> Job:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -22,6 +22,7 @@ from millpond.errors import (
     MillpondError,
     TooOld,
 )
+from millpond.system.lifecycle import Lifecycle
 from millpond.system.waiting import POLL
 
 LOG = logging.getLogger(__name__)
@@ -145,7 +146,6 @@ _LOCAL_ADVICE = (
     ("did not answer", "restart libvirtd ('systemctl restart libvirtd'); servers go on meanwhile"),
 )
 
-
 _ASK_AFTER = 1.0
 """Seconds without a call after which a connection is asked whether it still answers."""
 
@@ -167,6 +167,7 @@ class Libvirtd:
         self._patience = patience
         self._open: dict[bool, tuple[Connection, float]] = {}
         self._lock = threading.Lock()
+        self.lifecycle = Lifecycle(partial(self.calling, "listening to events", slow=True))
         # libvirt prints every error to stderr unless a handler is set.
         libvirt.registerErrorHandler(lambda _context, _error: None, None)
 

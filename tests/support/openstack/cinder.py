@@ -109,6 +109,14 @@ class Cinder(Api):
         """All that Cinder knows of."""
         return list(self.api.attachments(volume_id=volume_id))
 
+    def add_ceph(self, ceph: Ceph) -> None:
+        """To one that runs: its volumes and their types besides."""
+        self.stop()
+        self.ceph = ceph
+        self._reach_ceph(ceph)
+        self._conf.write_text(ini(self._settings()))
+        self.start()
+
     def allow_access_to_volumes(self, etc_ceph: Path) -> None:
         """Write what a host needs in its /etc/ceph, where os-brick seeks it, to open volumes."""
         if self.ceph:
@@ -116,10 +124,7 @@ class Cinder(Api):
 
     def _configure(self) -> None:
         if self.ceph:
-            self.ceph.make_pool(POOL)
-            etc_ceph = self._make_directory("ceph")
-            self.allow_access_to_volumes(etc_ceph)
-            self._host.run("mount", "--bind", str(etc_ceph), "/etc/ceph")
+            self._reach_ceph(self.ceph)
         self.nfs.offer_to(self._host)
         self._shares.write_text(f"{self.nfs.share}\n")
         if self._keystone:
@@ -127,6 +132,12 @@ class Cinder(Api):
         else:
             self._paste.write_text(ini(_PASTE))
         self._conf.write_text(ini(self._settings()))
+
+    def _reach_ceph(self, ceph: Ceph) -> None:
+        ceph.make_pool(POOL)
+        etc_ceph = self._make_directory("ceph")
+        self.allow_access_to_volumes(etc_ceph)
+        self._host.run("mount", "--bind", str(etc_ceph), "/etc/ceph")
 
     def _settings(self) -> dict[str, dict[str, object]]:
         return {

@@ -10,7 +10,7 @@ from openstack.image.v2.image import Image
 
 from tests.support.ceph import Ceph
 from tests.support.ini import ini
-from tests.support.openstack.cinder import Cinder
+from tests.support.openstack.cinder import SHARED_RBD, Cinder
 from tests.support.openstack.keystone import Keystone
 from tests.support.openstack.service import Api, connect
 
@@ -107,10 +107,11 @@ class Glance(Api):
         stays until it is stated anew: ``!`` allows nobody, ``@`` everybody."""
         self._policy.write_text(json.dumps(rules))
 
-    def add_ceph(self, ceph: Ceph) -> None:
-        """To one that runs: with the store RBD from now on."""
+    def add_ceph(self, ceph: Ceph, cinder: Cinder) -> None:
+        """To one that runs: with the stores RBD and VOLUMES from now on."""
         self.stop()
         self._ceph = ceph
+        self._cinder = cinder
         self._configure()
         self.start()
 
@@ -169,9 +170,20 @@ class Glance(Api):
 
     def _volume_store(self, cinder: Cinder) -> dict[str, object]:
         """No volume type: without a user of its own in Keystone it cannot ask for one."""
-        return {
+        place = {
             "cinder_endpoint_template": cinder.url,
             "cinder_mount_point_base": self._make_directory("mnt"),
+        }
+        if not self._keystone:
+            return place
+        who = self._keystone.credentials()
+        return {
+            **place,
+            "cinder_store_auth_address": who["auth_url"],
+            "cinder_store_user_name": who["username"],
+            "cinder_store_password": who["password"],
+            "cinder_store_project_name": who["project_name"],
+            "cinder_volume_type": SHARED_RBD,
         }
 
     def _command(self) -> list[str]:
