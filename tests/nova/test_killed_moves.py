@@ -56,23 +56,11 @@ class Scene:
     def resize(self, server: Server) -> None:
         self.user.connection.compute.resize_server(server, self.larger)
 
-    def await_resized(self, server: Server) -> None:
-        self.user.resize(server, self.larger)
-
     def confirm(self, server: Server) -> None:
         self.user.connection.compute.confirm_server_resize(server)
 
     def revert(self, server: Server) -> None:
         self.user.connection.compute.revert_server_resize(server)
-
-    def shelve(self, server: Server) -> None:
-        self.user.connection.compute.shelve_server(server)
-
-    def await_shelved(self, server: Server) -> None:
-        self.user.shelve(server)
-
-    def unshelve(self, server: Server) -> None:
-        self.user.begin_to_unshelve(server)
 
 
 def nothing(_scene: Scene, _server: Server) -> None:
@@ -89,21 +77,16 @@ class Move:
 
 MOVES = {
     "resize": Move(begin=Scene.resize, stays=True),
-    "confirm resize": Move(before=Scene.await_resized, begin=Scene.confirm, stays=True),
-    "revert resize": Move(before=Scene.await_resized, begin=Scene.revert, stays=True),
     "migrate": Move(begin=Scene.migrate),
     "confirm migration": Move(before=Scene.await_migrated, begin=Scene.confirm),
     "revert migration": Move(before=Scene.await_migrated, begin=Scene.revert),
     "live migrate": Move(begin=Scene.migrate_live),
-    "shelve": Move(begin=Scene.shelve, stays=True),
-    "unshelve": Move(before=Scene.await_shelved, begin=Scene.unshelve, stays=True),
 }
 
 DEATHS = [
     ("revert migration", SOURCE, "driver finish_revert_migration begin"),
     ("confirm migration", SOURCE, "disk delete end"),
     ("live migrate", SOURCE, "live send end"),
-    ("live migrate", DESTINATION, "live make end"),
     ("resize", SOURCE, "move save end"),
     ("migrate", DESTINATION, "driver finish_migration begin"),
     ("revert migration", DESTINATION, "disk delete end"),
@@ -184,10 +167,6 @@ def go_on(scene: Scene, server: Server) -> None:
         scene.user.reboot(server, "HARD")
     elif found.status == "VERIFY_RESIZE":
         scene.user.confirm(server)
-    elif found.status in ("SHELVED", "SHELVED_OFFLOADED"):
-        scene.user.unshelve(server)
-    elif found.status == "SHUTOFF":
-        scene.user.start(server)
     else:
         assert found.status == "ACTIVE"
         scene.user.reboot(server, "HARD")
