@@ -15,6 +15,8 @@ from millpond.hosts.cache import list_templates
 from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake
 from millpond.model.formats import DiskFormat
+from millpond.model.server import Content
+from millpond.model.sizes import MiB
 from millpond.records.journal import StepMoment
 from millpond.servers import delete
 from millpond.templates.cache_manager import ImageCacheManager, UsageLeases
@@ -60,6 +62,27 @@ def fates(millpond):
 
 def prune(millpond, *words):
     return [each["template"]["volume"] for each in millpond.json("cache", "prune", *words)]
+
+
+@pytest.mark.parametrize("blank", [False, True])
+def test_a_template_that_another_host_put_there_is_known_to_libvirt(millpond, image, blank):
+    """In a directory that both hosts have: libvirt lists what it has made or looked for itself."""
+    host = millpond.host()
+
+    def fetch():
+        if blank:
+            return host.blanks.fetch(Content.SWAP, 16 * MiB)
+        return host.handlers.chosen.fetch_image(image, DiskFormat.RAW)
+
+    name = fetch().volume
+    place = millpond.bases / name
+    aside = millpond.bases.with_name(name)
+    place.rename(aside)
+    host.pools.base.refresh()
+    aside.rename(place)
+    assert host.pools.base.find(name) is None
+    assert fetch().volume == name
+    assert host.pools.base.find(name)
 
 
 def test_an_unused_template_goes_when_it_is_old(millpond, template):

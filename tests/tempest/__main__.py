@@ -68,11 +68,14 @@ def _ask(driver: str, options: argparse.Namespace) -> None:
     begun = time.monotonic()
     print(f"{driver}: asking Tempest", flush=True)
     with session.session_directory() as directory:
-        found = ask(
-            driver, directory, _patterns(options), workers=options.workers, seconds=options.seconds
+        ask(
+            driver,
+            directory,
+            _patterns(options),
+            stream,
+            workers=options.workers,
+            seconds=options.seconds,
         )
-    stream.with_suffix(".list").write_text("\n".join(found.listed))
-    stream.write_bytes(found.stream)
     print(f"{driver}: {time.monotonic() - begun:.0f} s, {stream}", flush=True)
 
 

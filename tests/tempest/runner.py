@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.guests import build_micro_guest
@@ -39,19 +38,18 @@ _IMPATIENT: Sections = {
 _WITHOUT_SSH: Sections = {"DEFAULT": {"my_ip": ADDRESS}}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    listed: tuple[str, ...]
-    """The tests that were to run."""
-    stream: bytes
-    """What became of them, as subunit."""
-
-
 def ask(
-    driver: str, directory: Path, patterns: Sequence[str], *, workers: int, seconds: float
-) -> Answer:
+    driver: str,
+    directory: Path,
+    patterns: Sequence[str],
+    stream: Path,
+    *,
+    workers: int,
+    seconds: float,
+) -> None:
     """Of a cloud with this driver, which is gone then. The directory is a session's
-    (tests/support/session.py)."""
+    (tests/support/session.py). What became of the tests goes to the stream, as subunit, while they
+    run: it stays whatever happens to the cloud. The names of all are in a list next to it."""
     with _cloud(driver, directory) as cloud:
         workspace = _workspace(cloud, directory / "tempest")
         (workspace / "wanted").write_text("\n".join(patterns))
@@ -62,9 +60,9 @@ def ask(
             stdout=subprocess.PIPE,
             text=True,
         ).stdout
-        stream = _run(workspace, workers, seconds)
         names = (line for line in listed.splitlines() if line.startswith("tempest."))
-        return Answer(listed=tuple(names), stream=stream)
+        stream.with_suffix(".list").write_text("\n".join(names))
+        _run(workspace, stream, workers, seconds)
 
 
 def readable(stream: bytes) -> str:
@@ -127,9 +125,8 @@ def _tempest(workspace: Path, *words: object) -> list[str]:
     return isolated(workspace, *command, PATH=path)
 
 
-def _run(workspace: Path, workers: int, seconds: float) -> bytes:
+def _run(workspace: Path, stream: Path, workers: int, seconds: float) -> None:
     """As far as it comes in so many seconds."""
-    stream = workspace / "stream"
     with stream.open("wb") as output:
         process = subprocess.Popen(
             _tempest(workspace, "--subunit", "--concurrency", workers),
@@ -142,4 +139,3 @@ def _run(workspace: Path, workers: int, seconds: float) -> bytes:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGTERM)
             process.wait()
-    return stream.read_bytes()

@@ -14,7 +14,7 @@ from millpond.records.journal import Step, Watch
 from millpond.system import mkfs
 from millpond.templates.handler import NoteUse
 from millpond.templates.publication import MakeRoom, Publication, Users
-from millpond.templates.store import TemplateStore, new_record
+from millpond.templates.store import TemplateStore, find_known, new_record
 
 LOG = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class BlankTemplates:
         LOG.info("removed template %s", template.volume)
 
     def _find(self, name: str) -> Template | None:
-        return self._store.find(name) or self._publication.resume(name)
+        return find_known(self._store, name) or self._publication.resume(name)
 
     def _prepare(self, wanted: BlankPreparation) -> Template:
         if wanted.content is Content.SWAP:

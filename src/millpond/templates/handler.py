@@ -21,7 +21,7 @@ from millpond.model.names import ImageId, template_name
 from millpond.model.template import Prepared, Template
 from millpond.records.journal import Watch
 from millpond.templates.publication import MakeRoom, Users
-from millpond.templates.store import TemplateStore
+from millpond.templates.store import TemplateStore, find_known
 
 LOG = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class BaseTemplateImagehandler(ABC):
         """The image's template in this format, prepared once however many ask at once."""
         name = template_name(image.id, format)
         with self._store.lock(name):
-            template = self._store.find(name) or self._resume(name)
+            template = find_known(self._store, name) or self._resume(name)
             if template and self._is_proven(template, image):
                 LOG.debug("template %s of image %s is there already", name, image.id)
             else:
