@@ -12,9 +12,9 @@ from millpond.model.server import Content
 from millpond.model.template import Prepared, Template
 from millpond.records.journal import Step, Watch
 from millpond.system import mkfs
-from millpond.templates.handler import NoteUse
+from millpond.templates.handler import NoteUse, find_known
 from millpond.templates.publication import MakeRoom, Publication, Users
-from millpond.templates.store import TemplateStore, find_known, new_record
+from millpond.templates.store import TemplateStore, new_record
 
 LOG = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from millpond.model.names import ImageId, template_name
 from millpond.model.template import Prepared, Template
 from millpond.records.journal import Watch
 from millpond.templates.publication import MakeRoom, Users
-from millpond.templates.store import TemplateStore, find_known
+from millpond.templates.store import TemplateStore
 
 LOG = logging.getLogger(__name__)
 
@@ -61,6 +61,14 @@ class LinkPreview:
     """Where it would be linked; empty where its bytes are brought here."""
     not_linked: str = ""
     """Why a handler that links would not."""
+
+
+def find_known(store: TemplateStore, name: str) -> Template | None:
+    """For a disk that will use it: libvirt knows it, also if another host put it into the pool."""
+    template = store.find(name)
+    if template and not template.link and not store.pool.find(name):
+        store.pool.refresh()
+    return template
 
 
 class BaseTemplateImagehandler(ABC):

@@ -265,14 +265,6 @@ class TemplateStore(Sidecar, ABC):
         """To a new file of this machine."""
 
 
-def find_known(store: TemplateStore, name: str) -> Template | None:
-    """For a disk that will use it: libvirt knows it, also if another host put it into the pool."""
-    template = store.find(name)
-    if template and not template.link and not store.pool.find(name):
-        store.pool.refresh()
-    return template
-
-
 def new_record(
     name: str,
     image: Image | None,
