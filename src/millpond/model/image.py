@@ -65,6 +65,8 @@ class Image:
     trusted: tuple[str, ...] = ()
     """Ids of the certificates to which the signer's must lead, for the server that it is wanted
     for; empty where the configuration alone says whether its signature counts."""
+    index_root: str = ""
+    """SHA-256 over the SHA-256 of each 256 KiB, in hexadecimal; empty if its source has none."""
     description: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Both are for people; only images of the catalogue have them."""
