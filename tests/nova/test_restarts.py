@@ -8,6 +8,7 @@ import pytest
 from tests.nova.conftest import Offer, create
 from tests.nova.domains import volumes
 from tests.support.libvirtd import PrivateLibvirtd
+from tests.support.openstack.cloud import Cloud
 from tests.support.openstack.deployment import Deployment
 from tests.support.openstack.user import CloudUser
 
@@ -63,6 +64,17 @@ def test_libvirtd_is_restarted(
     ran = create(user, offer, "raw")
     hypervisor.restart()
     user.await_truth(lambda: user.look(ran).status == "ACTIVE")
+    user.reboot(ran, "HARD")
+    user.await_console(ran, "BOOTS 0002")
+    _serves(user, offer, millpond_driver, pid)
+
+
+def test_rabbitmq_is_restarted(
+    cloud: Cloud, user: CloudUser, offer: Offer, millpond_driver: Deployment
+) -> None:
+    pid = millpond_driver.compute.pid
+    ran = create(user, offer, "raw")
+    cloud.restart_messaging()
     user.reboot(ran, "HARD")
     user.await_console(ran, "BOOTS 0002")
     _serves(user, offer, millpond_driver, pid)

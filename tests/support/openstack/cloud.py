@@ -167,6 +167,15 @@ class Cloud(Running):
         with self._awaiting("nova-scheduler"):
             self._scheduler.start()
 
+    def restart_messaging(self) -> None:
+        """What was on its way is lost. Wait until all processes have found it again."""
+        self._rabbitmq.stop()
+        with contextlib.ExitStack() as stack:
+            for service in ("nova-conductor", "nova-scheduler", "nova-compute"):
+                compute = self.compute if service == "nova-compute" else None
+                stack.enter_context(self._awaiting(service, compute))
+            self._rabbitmq.start()
+
     def start_compute(self, compute: NovaCompute, *program: object, **variables: object) -> None:
         """And wait until the scheduler may choose it."""
         with self._awaiting("nova-compute", compute):
