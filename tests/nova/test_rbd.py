@@ -190,7 +190,7 @@ def test_an_image_in_a_volume_is_linked_and_let_go(
     assert [each["id"] for each in _attachments(cloud, volume)] == [held["id"]]
     user.clear()
     user.await_truth(lambda: cloud.cinder.attachments(volume) == [])
-    assert cloud.cinder.api.get_volume(volume).status == "available"
+    user.await_truth(lambda: cloud.cinder.api.get_volume(volume).status == "available")
     cloud.glance.api.delete_image(image)
 
 
