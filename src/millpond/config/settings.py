@@ -137,7 +137,7 @@ class Settings:
     placement: CloudAccess | None
     """None where it is a part of this program."""
     signatures: SignaturePolicy
-    """None where images of Glance need none."""
+    """Which images of Glance need one, and whose."""
     flavors: Mapping[str, Flavor]
     own_process: bool = True
     """Not an option: False for a program that is not ours, as nova-compute."""

@@ -36,7 +36,7 @@ class Index:
 
 
 class Indexing:
-    """Of bytes while they pass. SHA-256 has a thread of its own: beside the SHA-512 of the whole,
+    """Of bytes while they pass. SHA-256 has a thread of its own: next to the SHA-512 of the whole,
     on another core, it takes no time."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ def read_index(path: Path, size: int, root: str) -> Index | None:
     """None if it is not there, or is not the one that the root was made of."""
     try:
         index = Index(size=size, digests=path.read_bytes())
-    except FileNotFoundError:
+    except OSError:  # one that cannot be read is as if there were none
         return None
     return index if len(index.digests) == index_length(size) and index.root == root else None
 

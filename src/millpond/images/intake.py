@@ -13,7 +13,7 @@ from typing import Protocol
 
 from millpond.errors import BadOption, DamagedRecord, NameTaken
 from millpond.images.catalogue import LOCK, Catalogue, ImageRecord, lock_of
-from millpond.images.index import Index
+from millpond.images.index import Index, make_index
 from millpond.images.packing import Packing
 from millpond.images.receive import Received, receive, receive_file
 from millpond.images.source import Stream
@@ -147,14 +147,23 @@ class Intake(Catalogue):
 
     def index(self, image: Image, progress: Progress = noop) -> Image:
         """Make the index of an image that has none."""
-        with self.arriving() as (_, part):
-            index = self._copy(image, part, progress).index
-            with self._locks.hold(LOCK):
-                indexed = replace(self.describe(image.id), index_root=index.root)
-                self._put_index(indexed, index)
-                with files.explaining_lack_of_space(self._records):
-                    record = codec.encode(ImageRecord(image=indexed))
-                    files.write_atomically(self._record(image.id), record)
+        whole = hashlib.new(image.digest_algorithm)
+
+        def pieces() -> Iterator[bytes]:
+            for piece in self.open(image).chunks(0):
+                whole.update(piece)
+                progress(len(piece))
+                yield piece
+
+        index = make_index(pieces())
+        self._refuse_changed(image, whole.hexdigest())
+        with self._writing(), self._locks.hold(LOCK):
+            self._indexes.mkdir(exist_ok=True, mode=0o750)
+            indexed = replace(self.describe(image.id), index_root=index.root)
+            self._put_index(indexed, index)
+            files.write_atomically(
+                self._record(image.id), codec.encode(ImageRecord(image=indexed))
+            )
         LOG.info("indexed image %s (%s)", image.name, image.id)
         return indexed
 
@@ -205,13 +214,16 @@ class Intake(Catalogue):
         found = find_boot_images(format, properties, self.get)
         return {**properties, **(found.properties if found else {})}
 
-    def _copy(self, image: Image, target: Path, progress: Progress) -> Received:
+    def _copy(self, image: Image, target: Path, progress: Progress) -> None:
         source = self.local_file(image)
         received = receive_file(source, target, image.format, image.name, progress)
-        if received.digest != image.digest:
-            raise DamagedRecord(self._record(image.id), f"its content, {source}, has changed")
+        self._refuse_changed(image, received.digest)
         os.chmod(target, 0o644)
-        return received
+
+    def _refuse_changed(self, image: Image, digest: str) -> None:
+        if digest != image.digest:
+            reason = f"its content, {self.local_file(image)}, has changed"
+            raise DamagedRecord(self._record(image.id), reason)
 
 
 def _holds(blob: Path, digest: str) -> bool:

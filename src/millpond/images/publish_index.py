@@ -1,4 +1,4 @@
-"""The index of an image to where the image is: whoever reads it there can verify parts of it."""
+"""Publishes the index of an image where the image is: whoever reads it there can verify parts."""
 
 import hashlib
 import logging

@@ -148,6 +148,19 @@ def look(host: Libvirtd, id: ServerId) -> Place:
     return Place.ARRIVING if reason in names.ARRIVING else Place.WAITING
 
 
+def has_moved(here: Place, there: Place) -> bool:
+    """Of a migration that libvirt ends by itself: it lets the guest continue at the destination,
+    and only then undefines it at the source. Where nobody has it, nothing says that it moved."""
+    match here:
+        case Place.GONE:
+            return there is not Place.GONE
+        case Place.RUNS:
+            return False
+        case Place.OFF:
+            return there in (Place.WAITING, Place.RUNS, Place.LEFT)
+    return there in (Place.RUNS, Place.LEFT)
+
+
 def has_lost_memory(host: Libvirtd, id: ServerId) -> bool:
     """Of a domain that the other host has no QEMU of any more. libvirt may still be about to note
     that all of it has come."""

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from nova.virt.libvirt.config import LibvirtConfigGuestDisk
 from millpond.disks.backend import DiskRequest
 from millpond.disks.disks import Disks
 from millpond.disks.selection import ImagesType
-from millpond.errors import Conflict, PoolNotFound, VolumeNotFound
+from millpond.errors import Conflict, ImageNotFound, PoolNotFound, VolumeNotFound
 from millpond.hosts.host import Host
 from millpond.model.formats import Backend
 from millpond.model.names import ImageId, ServerId
@@ -238,6 +239,15 @@ def fetch_base(
 def trusted_by(instance: Any) -> tuple[str, ...]:
     """Certificates that its user trusts to sign images; the list is empty for most."""
     return _ids(instance.trusted_certs)
+
+
+def refuse_untrusted(disks: Disks, instance: Any) -> None:
+    """Before a server moves, whose user trusts some certificates alone: the other host is to
+    prepare its image again. One that is gone is sent whole."""
+    if (trusted := trusted_by(instance)) and instance.image_ref:
+        with suppress(ImageNotFound):
+            image = disks.images.describe(ImageId(instance.image_ref))
+            disks.images.open(replace(image, trusted=trusted))
 
 
 def _ids(certificates: Any) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from millpond.nova.advice import explain
 from millpond.nova.carrying import Carried
 from millpond.nova.encryption import refuse_encryption
 from millpond.nova.explaining import explaining, staying_as_it_was
-from millpond.nova.images import PoolBackend, fetch_base, trusted_by
+from millpond.nova.images import PoolBackend, fetch_base, refuse_untrusted, trusted_by
 from millpond.nova.peers import Peer, find_peer, is_proven_apart
 from millpond.nova.records import InstanceRecords
 from millpond.nova.resuming import give_back_allocation
@@ -85,6 +85,7 @@ class ResizesServers(LibvirtDriver):
             )
         with _rolling_back(), self._running_on(context, instance, network_info, block_device_info):
             _refuse_smaller(instance, flavor, block_device_info)
+            refuse_untrusted(self.millpond.disks, instance)
             peer, carried = self._plan_move(instance)
             super().power_off(instance, timeout, retry_interval)
             self.unplug_vifs(instance, network_info)
@@ -155,16 +156,18 @@ class ResizesServers(LibvirtDriver):
             super().finish_migration(context, migration, instance, *args, **kw)
             return
         with explaining():
-            self._prepare_arrived(instance)
+            stays = migration.source_compute == migration.dest_compute
+            self._prepare_arrived(instance, stays=stays)
         with self.image_backend.making(instance, but=_roles(records)):
             super().finish_migration(context, migration, instance, *args, **kw)
 
-    def _prepare_arrived(self, instance: Any) -> None:
+    def _prepare_arrived(self, instance: Any, *, stays: bool) -> None:
         """What the disks are backed by, and swap of the size that the flavor has now."""
         self._drop_swap(instance)
         for record in InstanceRecords(instance).all():
             disk = record.disk
-            fetch_base(self.millpond.disks, disk, instance.image_ref, trusted_by(instance))
+            trusted = () if stays else trusted_by(instance)  # it was proven when that was made
+            fetch_base(self.millpond.disks, disk, instance.image_ref, trusted)
             pool = self.millpond.pools.ensure(disk.pool)
             pool.refresh()
             volume = pool.find(disk.volume)

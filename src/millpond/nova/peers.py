@@ -27,6 +27,7 @@ reached. Nova's own driver reports none."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
     name: str
+    libvirtd: Libvirtd
     pools: Pools
     domains: Domains
 
@@ -57,7 +58,7 @@ def find_peer(host: Host, name: str) -> Peer:
     uri = LibvirtDriver._live_migration_uri(address)
     libvirtd = Libvirtd(uri, patience=host.settings.libvirt.connection_timeout)
     pools = Pools(libvirtd, host.pool_plan, host.locks, probe=lambda _pool: False)
-    return Peer(name=name, pools=pools, domains=Domains(libvirtd))
+    return Peer(name=name, libvirtd=libvirtd, pools=pools, domains=Domains(libvirtd))
 
 
 def shares_pool(host: Host, peer: Peer, name: str, owner: str) -> bool:

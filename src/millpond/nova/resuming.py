@@ -3,6 +3,7 @@ is asked for the same step again, and does it when this host serves."""
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -17,11 +18,10 @@ from nova.objects.migrate_data import LibvirtLiveMigrateData
 from nova.objects.migration import Migration, MigrationList
 from nova.objects.request_spec import RequestSpec
 from nova.scheduler.client import report
-from oslo_messaging import MessagingException
 
-from millpond.errors import Busy, MillpondError
+from millpond.errors import Busy
 from millpond.hosts.host import Host
-from millpond.libvirt.migration import end_job
+from millpond.libvirt.migration import Place, end_job, has_moved, look
 from millpond.model.names import ServerId
 from millpond.nova import carrying
 from millpond.nova.journey import Journey
@@ -40,10 +40,8 @@ _STATES = (
     *("confirming", "reverting"),
 )
 """Of migrations of which one end has still to do something."""
-_FAILURES = (
-    *(exception.NovaException, MessagingException, MillpondError),
-    report.ks_exc.ClientException,  # Placement does not answer
-)
+_ACTIONS = 20
+"""The last ones of a server, newest first: somebody may have locked it, say, since it was left."""
 _PATIENCE = 30
 """Seconds for libvirt to give up a migration; one by itself."""
 
@@ -58,7 +56,7 @@ def resume(driver: Any, manager: Any) -> frozenset[str]:
                 resumed.add(migration.instance_uuid)
         except exception.InstanceNotFound:
             LOG.debug("server %s of a migration is gone", migration.instance_uuid)
-        except _FAILURES as error:  # one server keeps no host from serving others
+        except Exception as error:  # one server keeps no host from serving others
             LOG.error("server %s is left as it was: %s", migration.instance_uuid, error)
     return frozenset(resumed)
 
@@ -73,10 +71,11 @@ def _unfinished() -> Iterator[Any]:
     reverting = {"task_state": task_states.RESIZE_REVERTING, "deleted": False}
     for instance in InstanceList.get_by_filters(admin, reverting):
         if move := instance.migration_context:
-            found = Migration.get_by_id_and_instance(admin, move.migration_id, instance.uuid)
-            ends = (found.source_compute, found.dest_compute)
-            if found.status == "reverted" and CONF.host in ends:
-                yield found  # so Nova calls it when the destination has done most of its part
+            with suppress(exception.MigrationNotFoundForInstance):
+                found = Migration.get_by_id_and_instance(admin, move.migration_id, instance.uuid)
+                ends = (found.source_compute, found.dest_compute)
+                if found.status == "reverted" and CONF.host in ends:
+                    yield found  # so Nova calls it when the destination has done most of its part
 
 
 def _resume(driver: Any, manager: Any, migration: Any) -> bool:
@@ -89,7 +88,9 @@ def _resume(driver: Any, manager: Any, migration: Any) -> bool:
         return False
     is_source, is_here = migration.source_compute == CONF.host, instance.host == CONF.host
     if migration.migration_type == MigrationType.LIVE_MIGRATION:
-        if is_source and is_here and instance.task_state == task_states.MIGRATING:
+        is_begun = migration.status != "accepted"  # else the request waits in the queue
+        is_moving = instance.task_state == task_states.MIGRATING
+        if is_begun and is_source and is_here and is_moving:
             _settle_live(driver, manager, instance, migration)
         return False
     if is_source and migration.status == "confirming":
@@ -128,18 +129,21 @@ def _find_interrupted(instance: Any, step: str) -> RequestContext | None:
     """As whom Nova did this when its process died; None: it did not, or its request still waits in
     the queue of this host."""
     admin = get_admin_context()
-    for action in InstanceActionList.get_by_instance_uuid(admin, instance.uuid, limit=1):
+    for action in InstanceActionList.get_by_instance_uuid(admin, instance.uuid, limit=_ACTIONS):
         events = InstanceActionEventList.get_by_action(admin, action.id)
         begun = [each for each in events if each.event == f"compute_{step}"]
-        if begun and not max(begun, key=lambda each: each.start_time).finish_time:
-            admin.request_id = action.request_id  # what is done is an event of that action
-            return admin
+        if not begun:
+            continue
+        if max(begun, key=lambda each: each.start_time).finish_time:
+            return None
+        admin.request_id = action.request_id  # what is done is an event of that action
+        return admin
     return None
 
 
 def give_back_allocation(instance: Any, migration: Any, status: str = "error") -> None:
     """Of a move that came to nothing: what was claimed for the server where it is is the server's
-    again, and what was claimed elsewhere is free."""
+    again, and what was claimed on the other host is free."""
     client, admin = report.report_client_singleton(), get_admin_context()
     if client.get_allocations_for_consumer(admin, migration.uuid):
         client.move_allocations(admin, migration.uuid, instance.uuid)
@@ -164,19 +168,20 @@ def _settle_live(driver: Any, manager: Any, instance: Any, migration: Any) -> No
     peer = find_peer(host, migration.dest_compute)
     if not end_job(host.libvirtd, id, _PATIENCE):
         raise Busy(f"server {instance.uuid}")
-    if host.domains.state(id) or not peer.has_domain(id):
-        if not peer.has_domain(id):  # else the doctor removes it there
+    here, there = look(host.libvirtd, id), look(peer.libvirtd, id)
+    if not has_moved(here, there):
+        if here is not Place.GONE and there is Place.GONE:  # else the doctor looks there
             carrying.remove_sent(host, peer, instance)
         give_back_allocation(instance, migration, "" if migration.status == "running" else "error")
         return
     LOG.warning("instance %s: its guest has moved to host %s", instance.uuid, peer.name)
     admin = get_admin_context()
-    manager.compute_rpcapi.post_live_migration_at_destination(admin, instance, False, peer.name)
-    instance.refresh()
     devices = manager._get_instance_block_device_info(admin, instance)
     data = _describe_journey(host, peer, instance)
     network = instance.get_network_info()
     driver.cleanup(admin, instance, network, devices, migrate_data=data, destroy_vifs=False)
+    # Afterwards the server is that host's, and nobody here would do the rest.
+    manager.compute_rpcapi.post_live_migration_at_destination(admin, instance, False, peer.name)
     drop_allocation(migration, "completed")
 
 

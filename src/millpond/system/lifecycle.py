@@ -1,5 +1,5 @@
-"""What libvirt tells of the lives of a host's domains, for all who listen at a time: a connection
-takes one callback of a kind that is for no domain in particular, and refuses another."""
+"""What libvirt reports of the lives of a host's domains, for all who listen at once: a connection
+takes one callback of a kind that is for no single domain, and refuses another."""
 
 import threading
 from collections.abc import Callable, Iterator
