@@ -197,9 +197,10 @@ class ResizesServers(LibvirtDriver):
                 self._restore(records)
                 self._drop_swap(instance)
             self._make_swap(context, instance)
-        super().finish_revert_migration(context, instance, network_info, migration, *a, **kw)
         if instance.task_state == task_states.RESIZE_MIGRATING:
             give_back_allocation(instance, migration)
+        with _knowing_its_flavors(instance):
+            super().finish_revert_migration(context, instance, network_info, migration, *a, **kw)
 
     def _restore(self, records: InstanceRecords) -> None:
         """What it had before takes its place again; the other one goes, if it is here."""
@@ -301,6 +302,20 @@ def _roles(records: InstanceRecords) -> frozenset[str]:
 def _migration_of(instance: Any) -> Any:
     found = instance.migration_context.migration_id
     return Migration.get_by_id_and_instance(get_admin_context(), found, instance.uuid)
+
+
+@contextmanager
+def _knowing_its_flavors(instance: Any) -> Iterator[None]:
+    """Nova notes the flavor that a server had once its disks were sent, and wants it here, too,
+    where that was interrupted."""
+    is_unknown = instance.old_flavor is None
+    if is_unknown:
+        instance.old_flavor = instance.flavor
+    try:
+        yield
+    finally:
+        if is_unknown:
+            instance.old_flavor = None
 
 
 def _refuse_smaller(instance: Any, flavor: Any, block_device_info: Any) -> None:
