@@ -142,7 +142,13 @@ def test_killed_in_create_with_a_kernel(millpond, linux_ami, connection, step, m
     create(millpond, "victim", "ami")
 
 
-@pytest.mark.parametrize(("step", "moment"), moments_here("create"))
+@pytest.mark.parametrize(
+    ("step", "moment"),
+    [
+        pytest.param(*each, marks=() if each[1] is StepMoment.END else pytest.mark.full)
+        for each in moments_here("create")
+    ],
+)
 def test_killed_in_create_and_deleted_without_mending(millpond, vmdk, connection, step, moment):
     kill_at(millpond, "create", step, moment, "create", "victim", vmdk)
     host = millpond.host()
