@@ -30,8 +30,8 @@ def _real(*names: str) -> tuple[str, ...]:
 # most of the time of tests/real.
 _HOSTS = _real("hosts", "hosts_killed", "hosts_many", "kill", "remote_hosts", "remote_table")
 _MOVES = _real(
-    *("bad_moves", "drain", "evacuate", "live_migrate", "migrate", "migrate_backends"),
-    *("migrate_bytes", "migrate_daemons", "post_copy"),
+    *("bad_moves", "drain", "evacuate", "live_daemons", "live_migrate", "migrate"),
+    *("migrate_backends", "migrate_bytes", "migrate_daemons", "post_copy"),
 )
 _TABLE = _real("operations_table")
 # Half of the time of tests/lvm, which takes more than an hour on a busy machine.
