@@ -163,6 +163,7 @@ class Inspection:
         _same("preparations", _names(beside / "incoming"), set())
         _same("quarantine", _names(beside / "quarantine"), set())
         _same("blobs", _names(state / "images" / "blobs"), digests)
+        _same("indexes", _names(state / "images" / "indexes"), digests)
         images = {f"{each['id']}.json" for each in found["image"]}
         _same("records of images", _names(state / "images" / "records"), images)
         _same("images on their way", _names(state / "images" / "incoming"), set())

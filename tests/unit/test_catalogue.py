@@ -63,7 +63,9 @@ def left_in(directory: Path) -> set[str]:
 
 def files_of(*images: Image) -> set[str]:
     return {
-        name for image in images for name in (f"blobs/{image.digest}", f"records/{image.id}.json")
+        name
+        for each in images
+        for name in (f"blobs/{each.digest}", f"indexes/{each.digest}", f"records/{each.id}.json")
     }
 
 

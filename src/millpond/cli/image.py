@@ -167,6 +167,7 @@ def show_image(deployment: Deployment, image: Image, json: bool) -> None:
             ("Size", f"{format_size(image.size)} ({image.size} bytes)"),
             ("Disk", _disk(image, f" ({image.virtual_size} bytes)")),
             (_ALGORITHMS.get(image.digest_algorithm, image.digest_algorithm), image.digest),
+            *([("Index", image.index_root)] if image.index_root else []),
             ("Added", image.created),
             *([("Description", image.description)] if image.description else []),
             *([("Labels", format_labels(image.labels))] if image.labels else []),

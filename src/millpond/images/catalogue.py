@@ -1,11 +1,13 @@
 """The image source of a machine alone: files by their content, and one record per image.
 
     blobs/<sha512>         what images hold: each content once, read-only, never written again
+    indexes/<sha512>       the SHA-256 of each 256 KiB of such a content, one after the other
     records/<uuid>.json    what images are called and declared to be
     incoming/<uuid>        what is being received
     locks/
 
-A record is written after its blob and removed before it, so what has a record is complete.
+A record is written after its blob and its index and removed before them, so what has a record is
+complete.
 """
 
 import logging
@@ -24,6 +26,7 @@ from millpond.errors import (
     StateNotWritable,
     UnreadableRecord,
 )
+from millpond.images.index import Index, read_index
 from millpond.images.source import Stream
 from millpond.model.boot_images import booted_with
 from millpond.model.image import Image
@@ -44,6 +47,7 @@ _PART = re.compile(rf"{UUID}(\.volume)?")  # and what it is made from
 _RECORD = re.compile(rf"{UUID}\.json")
 _HALF = re.compile(rf"\.{UUID}\.json\.\d+\.[0-9a-f]+")  # as files.write_atomically names it
 _DIGEST = re.compile(r"[0-9a-f]{128}")
+_INDEX = re.compile(r"[0-9a-f]{128}|\.[0-9a-f]{128}\.\d+\.[0-9a-f]+")  # and one that is unfinished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +59,7 @@ class ImageRecord:
 class Catalogue:
     def __init__(self, directory: Path) -> None:
         self._blobs = directory / "blobs"
+        self._indexes = directory / "indexes"
         self._records = directory / "records"
         self._incoming = directory / "incoming"
         self._locks = Locks(directory / "locks")
@@ -113,6 +118,7 @@ class Catalogue:
             files.sync_directory(self._records)
             if image.digest not in {each.digest for each in others}:
                 files.remove(self._blob(image))
+                files.remove(self._index(image))
         LOG.info("removed image %s (%s)", image.name, image.id)
 
     def leftovers(self) -> list[Path]:
@@ -160,7 +166,14 @@ class Catalogue:
             raise DamagedRecord(self._record(image.id), f"its content, {blob}, is gone")
         return blob
 
+    def find_index(self, image: Image) -> Index | None:
+        """None of images from before there were any, and where it is damaged."""
+        return read_index(self._index(image), image.size, image.index_root)
+
     # Files
+
+    def _index(self, image: Image) -> Path:
+        return self._indexes / image.digest
 
     def _blob(self, image: Image) -> Path:
         return self._blobs / image.digest
@@ -175,11 +188,13 @@ class Catalogue:
         return [path for path in files.entries(self._incoming) if _PART.fullmatch(path.name)]
 
     def _unnamed(self) -> list[Path]:
-        """Blobs without a record, and records that were not finished. The lock is held."""
+        """Blobs and indexes without a record, and what was not finished. The lock is held."""
         needed = {image.digest for image in self.every()}
         blobs = [path for path in files.entries(self._blobs) if _DIGEST.fullmatch(path.name)]
         records = [path for path in files.entries(self._records) if _HALF.fullmatch(path.name)]
-        return [*records, *(path for path in blobs if path.name not in needed)]
+        indexes = [path for path in files.entries(self._indexes) if _INDEX.fullmatch(path.name)]
+        contents = [path for path in (*blobs, *indexes) if path.name not in needed]
+        return [*records, *contents]
 
     def _cleanup_part(self, part: Path) -> bool:
         try:

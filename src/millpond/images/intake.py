@@ -13,6 +13,7 @@ from typing import Protocol
 
 from millpond.errors import BadOption, DamagedRecord, NameTaken
 from millpond.images.catalogue import LOCK, Catalogue, ImageRecord, lock_of
+from millpond.images.index import Index
 from millpond.images.packing import Packing
 from millpond.images.receive import Received, receive, receive_file
 from millpond.images.source import Stream
@@ -86,7 +87,7 @@ class Intake(Catalogue):
 
         def publish(received: Received, more: Mapping[str, str] | None = None) -> Image:
             image = _image(id, name, format, received, {**found, **(more or {})})
-            self._publish(image, part)
+            self._publish(image, part, received.index)
             LOG.info("added image %s (%s)", image.name, image.id)
             return image
 
@@ -150,7 +151,7 @@ class Intake(Catalogue):
         id = ImageId(str(uuid.uuid4()))
         part = self._incoming / id
         with self._writing():
-            for directory in (self._incoming, self._blobs, self._records):
+            for directory in (self._incoming, self._blobs, self._indexes, self._records):
                 directory.mkdir(parents=True, exist_ok=True, mode=0o750)
             with self._locks.hold(lock_of(part)):
                 try:
@@ -158,7 +159,7 @@ class Intake(Catalogue):
                 finally:
                     files.remove(part)
 
-    def _publish(self, image: Image, part: Path) -> None:
+    def _publish(self, image: Image, part: Path, index: Index) -> None:
         with self._locks.hold(LOCK), undo_on_failure() as undo:
             self._refuse_taken(image.name)
             find_boot_images(image.format, image.properties, lambda id: self.describe(ImageId(id)))
@@ -169,9 +170,18 @@ class Intake(Catalogue):
                     undo.callback(files.remove, blob)
                 os.rename(part, blob)
                 files.sync_directory(self._blobs)
+            if not self._index(image).exists():
+                undo.callback(files.remove, self._index(image))
+            self._put_index(image, index)
             record = self._record(image.id)
             undo.callback(files.remove, record)
             files.write_atomically(record, codec.encode(ImageRecord(image=image)))
+
+    def _put_index(self, image: Image, index: Index) -> None:
+        """Without an image it is a leftover. Its content is that of the name: one that is replaced
+        is the same, or was damaged."""
+        with files.explaining_lack_of_space(self._indexes):
+            files.write_atomically(self._index(image), index.digests)
 
     def _refuse_taken(self, name: str) -> None:
         if name in {image.name for image in self.every()}:
@@ -209,6 +219,7 @@ def _image(
         size=found.size,
         virtual_size=found.virtual_size,
         digest=found.digest,
+        index_root=found.index.root,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         properties=dict(properties),
     )

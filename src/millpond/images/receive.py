@@ -1,4 +1,4 @@
-"""Bytes to a file, in one pass: inspect, hash, write (B45). What is refused leaves no file."""
+"""Bytes to a file, in one pass: inspect, hash, index, write (B45). What is refused leaves none."""
 
 import hashlib
 import logging
@@ -17,6 +17,7 @@ from millpond.errors import CannotResume, FetchInterrupted, FileNotReadable, Ima
 from millpond.images.formats import ploop_directory
 from millpond.images.formats.container import AGAIN
 from millpond.images.formats.inspection import Inspection
+from millpond.images.index import Index, Indexing
 from millpond.images.packing import Packing, Unpacking
 from millpond.images.source import Proof, Stream
 from millpond.model.callbacks import Progress, noop
@@ -48,6 +49,7 @@ class Received:
     virtual_size: int
     digest: str
     """SHA-512, in hexadecimal."""
+    index: Index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +122,9 @@ def examine(path: Path, declared: ImageFormat, name: str, progress: Progress = n
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     said = _Declared(format=declared, name=name)
     try:
-        receiver = _Receiver(descriptor, _keep_as_it_is, said, _most_bytes(path))
-        receiver.take(_chunks(descriptor, path), progress)
-        return receiver.finish()
+        with closing(_Receiver(descriptor, _keep_as_it_is, said, _most_bytes(path))) as receiver:
+            receiver.take(_chunks(descriptor, path), progress)
+            return receiver.finish()
     finally:
         os.close(descriptor)
 
@@ -157,6 +159,7 @@ class _Receiver:
         self._inspection = Inspection(said.format, said.name)
         self._unpacking = Unpacking(said.packing, said.name)
         self._hash = hashlib.new(_ALGORITHM)
+        self._indexing = Indexing()
         self._published = self._begin_published()
         self._proof = self._begin_proof() if self._begin_proof else None
 
@@ -183,6 +186,7 @@ class _Receiver:
             reason = f"it unpacks to more than {format_size(self._most)}"
             advice = "free some space; if it is meant to be so large, unpack it and add that"
             raise ImageRefused(self._declared.name, reason, advice)
+        self._indexing.eat(piece)  # goes on while the others look at the same piece
         self._inspection.eat(piece)
         self._hash.update(piece)
         self._keep(self._descriptor, piece, self.size)
@@ -190,6 +194,7 @@ class _Receiver:
 
     def close(self) -> None:
         self._unpacking.close()
+        self._indexing.close()
 
     def limit(self, stream: Stream, offset: int) -> Iterator[bytes]:
         """What nobody states the length of must not fill the file system. Of a raw disk even a
@@ -210,7 +215,7 @@ class _Receiver:
     def start_over(self, progress: Progress) -> None:
         progress(-self.received)
         os.ftruncate(self._descriptor, 0)
-        self._unpacking.close()
+        self.close()
         self._begin()
 
     def finish(self) -> Received:
@@ -229,6 +234,7 @@ class _Receiver:
             size=self.size,
             virtual_size=finding.virtual_size,
             digest=self._hash.hexdigest(),
+            index=self._indexing.finish(),
         )
 
     def _compare(self) -> None:

@@ -56,6 +56,8 @@ class Image:
     """Under Glance's names: hw_disk_bus, hw_firmware_type, …"""
     digest_algorithm: str = "sha512"
     """Only an image service may have another one."""
+    index_root: str = ""
+    """SHA-256 over the SHA-256 of each 256 KiB, in hexadecimal; empty if its source has none."""
     description: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Both are for people; only images of the catalogue have them."""
