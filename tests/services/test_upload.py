@@ -31,7 +31,7 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _no_images_stay(glance: Glance) -> Iterator[None]:
     yield
-    for each in list(glance.api.images()):
+    for each in [*glance.api.images(), *glance.api.images(is_hidden=True)]:
         glance.api.delete_image(each)
 
 
@@ -77,6 +77,8 @@ def test_a_snapshot_goes_to_glance_and_boots(
     assert image["virtual_size"] == found.virtual_size == MiB
     assert {"hw_vif_model": "e1000", "mine": "yes"}.items() <= image["properties"].items()
     assert "img_signature" not in image["properties"]
+    assert image["index_root"] == found.properties["millpond_index_root"]
+    assert Source(access(glance.url)).find_index(Source(access(glance.url)).get("snap"))
     assert incoming(on_glance) == []
     words = ("--image", "snap", "--memory", "32M", "--network", "none")
     made = on_glance.json("server", "create", "again", *words)

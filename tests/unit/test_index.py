@@ -3,18 +3,22 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.errors import CannotResume, FetchInterrupted
+from millpond.errors import CannotResume, DamagedRecord, FetchInterrupted
 from millpond.images.index import INDEX_CHUNK, Indexing, make_index, read_index
 from millpond.images.intake import Intake
+from millpond.images.publish_index import index_image
 from millpond.images.receive import examine, receive, receive_file
 from millpond.images.source import Stream
+from millpond.model.callbacks import noop
 from millpond.model.formats import ImageFormat
+from millpond.model.image import Image
 from tests.support.image_files import KiB, MiB, converted, raw_file
 
 EDGES = st.sampled_from([0, 1, 511, INDEX_CHUNK - 1, INDEX_CHUNK, INDEX_CHUNK + 1, MiB + 3])
@@ -159,6 +163,16 @@ def drop(path: Path) -> None:
     path.unlink()
 
 
+def forget_index(image: Image, tmp_path: Path) -> Image:
+    """As an earlier version has left it."""
+    record = tmp_path / "images" / "records" / f"{image.id}.json"
+    content = json.loads(record.read_bytes())
+    del content["image"]["index_root"]
+    record.write_text(json.dumps(content))
+    drop(tmp_path / "images" / "indexes" / image.digest)
+    return replace(image, index_root="")
+
+
 def swap(path: Path) -> None:
     """As long as it should be, and of other bytes."""
     path.write_bytes(bytes(path.stat().st_size))
@@ -187,13 +201,8 @@ def test_a_list_of_another_length_is_not_that_of_the_image(tmp_path: Path) -> No
 
 def test_an_image_from_before_has_no_index(catalogue: Intake, tmp_path: Path) -> None:
     image = catalogue.add(raw_file(tmp_path), name="guest")
-    record = tmp_path / "images" / "records" / f"{image.id}.json"
-    content = json.loads(record.read_bytes())
-    del content["image"]["index_root"]
-    record.write_text(json.dumps(content))
-    drop(tmp_path / "images" / "indexes" / image.digest)
-
-    before = catalogue.get("guest")
+    before = forget_index(image, tmp_path)
+    assert catalogue.get("guest") == before
     assert (before.digest, before.index_root) == (image.digest, "")
     assert catalogue.find_index(before) is None
 
@@ -204,3 +213,35 @@ def test_content_that_was_added_before_gets_its_index_with_the_next_image(
     first = catalogue.add(raw_file(tmp_path), name="first")
     drop(tmp_path / "images" / "indexes" / first.digest)
     assert catalogue.find_index(catalogue.add(raw_file(tmp_path), name="again"))
+
+
+# publish-index, where the catalogue is the source
+
+
+def test_an_image_from_before_is_indexed(catalogue: Intake, tmp_path: Path) -> None:
+    disk = raw_file(tmp_path)
+    image = forget_index(catalogue.add(disk, name="guest", properties={"mine": "yes"}), tmp_path)
+
+    indexed = index_image(catalogue, catalogue, image, noop)
+    assert indexed == catalogue.get("guest")
+    assert indexed == replace(image, index_root=root_of(disk.read_bytes()))
+    assert catalogue.find_index(indexed)
+    assert catalogue.leftovers() == []
+
+
+def test_what_has_an_index_is_not_read_again(catalogue: Intake, tmp_path: Path) -> None:
+    image = catalogue.add(raw_file(tmp_path), name="guest")
+    catalogue.local_file(image).unlink()
+    assert index_image(catalogue, catalogue, image, noop) == image
+
+
+def test_content_that_has_rotted_gets_no_index(catalogue: Intake, tmp_path: Path) -> None:
+    image = forget_index(catalogue.add(raw_file(tmp_path), name="guest"), tmp_path)
+    blob = catalogue.local_file(image)
+    blob.chmod(0o644)
+    blob.write_bytes(bytes(image.size))
+
+    with pytest.raises(DamagedRecord, match="has changed"):
+        index_image(catalogue, catalogue, image, noop)
+    assert catalogue.get("guest") == image
+    assert catalogue.find_index(image) is None

@@ -18,7 +18,10 @@ from millpond.model.names import printable
 
 # Verb to module: nothing is loaded but what the verb needs.
 COMMANDS = {
-    "image": ("millpond.cli.image", "Add, list, show, rename, label, save and remove images."),
+    "image": (
+        "millpond.cli.image",
+        "Add, list, show, rename, index, save and remove images.",
+    ),
     "server": ("millpond.cli.server", "Create, list, start, stop and delete servers."),
     "cache": ("millpond.cli.cache", "List, fetch, pin, prune and verify templates."),
     "host": ("millpond.cli.host", "List, show, drain and enable hosts."),
@@ -36,6 +39,7 @@ SUBCOMMANDS = {
     ("host", "drain"): "millpond.cli.host_drain",
     ("host", "enable"): "millpond.cli.host_drain",
     ("image", "add"): "millpond.cli.image_add",
+    ("image", "publish-index"): "millpond.cli.image_index",
     ("server", "adopt"): "millpond.cli.server_adopt",
     ("server", "cdrom"): "millpond.cli.server_cdrom",
     ("server", "clone"): "millpond.cli.server_copy",

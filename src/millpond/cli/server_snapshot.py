@@ -19,6 +19,7 @@ from millpond.errors import (
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
 from millpond.images.intake import Intake
+from millpond.images.publish_index import try_to_publish_index
 from millpond.images.receive import examine
 from millpond.images.source import TakesUploads, Upload
 from millpond.model.callbacks import Progress
@@ -135,7 +136,9 @@ def _upload(
             properties=_properties(deployment, found),
         )
         with transfer(f"uploading {name}", lambda: made.size) as sent:
-            return Snapshot(images=(source.upload(upload, sent),), consistency=consistency)
+            uploaded = source.upload(upload, sent)
+    image = try_to_publish_index(intake, source, uploaded, made.index)
+    return Snapshot(images=(image,), consistency=consistency)
 
 
 def _properties(deployment: Deployment, server: Server) -> Mapping[str, str]:

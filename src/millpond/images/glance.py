@@ -3,12 +3,12 @@
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from openstack.connection import Connection
 from openstack.exceptions import NotFoundException
@@ -25,10 +25,11 @@ from millpond.errors import (
     UploadFailed,
 )
 from millpond.images.formats.inspection import Inspection
+from millpond.images.glance_answers import INDEX_LIST, INDEX_OF, INDEX_ROOT, to_image
+from millpond.images.index import Index, index_length
 from millpond.images.source import Proof, SignatureCheck, Stream, Upload
 from millpond.model.callbacks import Progress
 from millpond.model.cloud import CloudAccess
-from millpond.model.formats import DiskFormat, ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import UUID, ImageId, pick
 from millpond.model.sizes import MiB
@@ -38,16 +39,12 @@ from millpond.system.http import BLOCK, Reading, begins_at
 
 LOG = logging.getLogger(__name__)
 
-# Properties of the disk that the SDK knows by name; those that it does not are apart.
-_KNOWN = re.compile(r"(?:hw|img)_.+|os_(?!hash_|hidden).+|kernel_id|ramdisk_id")
-_CONTAINERS = frozenset({"bare", "ami", "aki", "ari"})
-
 _OF_A_PART = (200, 206, 400, 416)
 """Answers to a request for a part of an image: where the store gives none, Glance says 400."""
 
 _UNFINISHED = ("queued", "saving")
 
-_OF_ITS_BYTES = re.compile(r"img_signature|owner_specified\.openstack\.")
+_OF_ITS_BYTES = re.compile(r"img_signature|owner_specified\.openstack\.|millpond_index_")
 """Properties that are true of the bytes of one image, and not of an image that comes of it."""
 
 _STORING = 600
@@ -68,7 +65,7 @@ class Glance:
         found = []
         for answer in self._list():
             try:
-                found.append(_image(answer))
+                found.append(to_image(answer))
             except MillpondError as error:
                 LOG.debug("left out: %s", error)
         return sorted(found, key=lambda image: (image.name, image.id))
@@ -79,14 +76,14 @@ class Glance:
                 return self.describe(ImageId(name_or_id))
         named = self._list(name=name_or_id) if name_or_id else []
         if len(named) == 1:
-            return self._measure(_image(named[0]))
+            return self._measure(to_image(named[0]))
         found = pick("image", self.all(), name_or_id, shortened=shortened)
         if found is None:
             raise ImageNotFound(name_or_id)
         return self._measure(found)
 
     def describe(self, id: ImageId) -> Image:
-        return self._measure(_image(self._answer(id)))
+        return self._measure(to_image(self._answer(id)))
 
     def open(self, image: Image) -> Stream:
         """An image's bytes never change in Glance, so that parts of them fit together."""
@@ -108,13 +105,39 @@ class Glance:
                 undo.callback(self._give_up, upload)
                 self._create(upload)
                 self._fill(upload, progress)
-                image = _image(self._answer(upload.id))
+                image = to_image(self._answer(upload.id))
                 if image.digest != _digest_of(upload, image.digest_algorithm):
                     raise UploadFailed(upload.name, "Glance has other bytes than were sent")
         except FetchFailed as error:
             raise UploadFailed(upload.name, error.reason) from error
         LOG.info("uploaded image %s (%s) to Glance", upload.name, upload.id)
         return replace(image, virtual_size=upload.virtual_size)
+
+    def find_index(self, image: Image) -> Index | None:
+        """The list from where the image says it is, if its root is the one that the image states.
+        It is a claim, as the digest is."""
+        listed = image.properties.get(INDEX_LIST, "")
+        if not image.index_root or not re.fullmatch(UUID, listed):
+            return None
+        try:
+            found = to_image(self._answer(ImageId(listed)))
+        except (ImageNotFound, ImageNotActive, ImageRefused):
+            return None
+        length = index_length(image.size)
+        if found.size != length:
+            return None
+        index = Index(size=image.size, digests=_first(length, self._chunks(found, 0, length)))
+        return index if index.root == image.index_root else None
+
+    def state_index(self, image: Image, root: str, listed: ImageId) -> Image:
+        """As properties of the image. An image that holds the list of one that cannot say so is
+        deleted."""
+        stated = {INDEX_ROOT: root, INDEX_OF: image.digest, INDEX_LIST: listed}
+        with undo_on_failure() as undo, self._explaining(f"image {image.id} of Glance"):
+            undo.callback(self._delete, listed)
+            self._api.update_image(image.id, **stated)  # by its id: all is added, or replaced
+        LOG.info("published the index of image %s (%s)", image.name, image.id)
+        return self.describe(image.id)
 
     def unfinished(self, id: ImageId) -> str | None:
         try:
@@ -178,8 +201,9 @@ class Glance:
         inherited = {
             key: value for key, value in upload.properties.items() if not _OF_ITS_BYTES.match(key)
         }
+        hidden = {"os_hidden": True} if upload.hidden else {}
         with self._explaining(f"image {upload.id} of Glance"):
-            response = self._api.post("/images", json=inherited | described)
+            response = self._api.post("/images", json=inherited | described | hidden)
         if response.status_code != 201:
             raise self._reading(upload.name).refusal(response.status_code)
 
@@ -312,53 +336,3 @@ def _first(length: int, chunks: Generator[bytes]) -> bytes:
         while len(found) < length and (chunk := next(chunks, b"")):
             found += chunk
     return bytes(found[:length])
-
-
-def _image(answer: Answer) -> Image:
-    name = answer.name or answer.id
-    if answer.status != "active":
-        raise ImageNotActive(name, str(answer.status))
-    format = _format(answer, name)
-    algorithm, digest = _digest(answer, name)
-    return Image(
-        id=ImageId(answer.id),
-        name=name,
-        format=format,
-        size=answer.size,
-        virtual_size=_virtual_size(answer, format),
-        digest=digest,
-        digest_algorithm=algorithm,
-        created=str(answer.created_at),
-        properties=_properties(answer.to_dict(computed=False, original_names=True)),
-    )
-
-
-def _format(answer: Answer, name: str) -> ImageFormat:
-    if answer.container_format not in _CONTAINERS:
-        reason = f"it is packed in a container of the format {answer.container_format!r}"
-        raise ImageRefused(name, reason, "upload the disk itself, with container_format bare")
-    if answer.disk_format not in set(ImageFormat):
-        reason = f"its format is {answer.disk_format!r}"
-        raise ImageRefused(name, reason, f"formats that can be used: {', '.join(ImageFormat)}")
-    return ImageFormat(answer.disk_format)
-
-
-def _digest(answer: Answer, name: str) -> tuple[str, str]:
-    if answer.hash_algo in hashlib.algorithms_available and answer.hash_value:
-        return str(answer.hash_algo), str(answer.hash_value)
-    if answer.checksum:
-        return "md5", str(answer.checksum)  # of images from before os_hash_algo
-    raise ImageRefused(name, "Glance states no digest of it", "upload it again")
-
-
-def _virtual_size(answer: Answer, format: ImageFormat) -> int:
-    """0 where Glance does not say it. What it says of an ISO is the size of its file system;
-    there may be partitions behind that."""
-    return int((answer.size if format.content is DiskFormat.RAW else answer.virtual_size) or 0)
-
-
-def _properties(answer: Mapping[str, Any]) -> dict[str, str]:
-    known = {key: value for key, value in answer.items() if _KNOWN.fullmatch(key)}
-    said = {**known, **(answer.get("properties") or {})}
-    said.pop("stores", None)  # Glance's, and unknown to the SDK
-    return {key: str(value) for key, value in said.items() if value is not None}

@@ -99,8 +99,12 @@ def read_index(path: Path, size: int, root: str) -> Index | None:
         index = Index(size=size, digests=path.read_bytes())
     except FileNotFoundError:
         return None
-    count = -(-size // INDEX_CHUNK)
-    return index if len(index.digests) == count * _DIGEST and index.root == root else None
+    return index if len(index.digests) == index_length(size) and index.root == root else None
+
+
+def index_length(size: int) -> int:
+    """Of the list of an image of this size."""
+    return -(-size // INDEX_CHUNK) * _DIGEST
 
 
 def _digest(chunk: bytes) -> bytes:

@@ -145,6 +145,19 @@ class Intake(Catalogue):
                 files.remove(part)
         return target
 
+    def index(self, image: Image, progress: Progress = noop) -> Image:
+        """Make the index of an image that has none."""
+        with self.arriving() as (_, part):
+            index = self._copy(image, part, progress).index
+            with self._locks.hold(LOCK):
+                indexed = replace(self.describe(image.id), index_root=index.root)
+                self._put_index(indexed, index)
+                with files.explaining_lack_of_space(self._records):
+                    record = codec.encode(ImageRecord(image=indexed))
+                    files.write_atomically(self._record(image.id), record)
+        LOG.info("indexed image %s (%s)", image.name, image.id)
+        return indexed
+
     @contextmanager
     def arriving(self) -> Iterator[tuple[ImageId, Path]]:
         """An id for a new image and a file to receive it in, whose lock shows that we live."""
@@ -192,12 +205,13 @@ class Intake(Catalogue):
         found = find_boot_images(format, properties, self.get)
         return {**properties, **(found.properties if found else {})}
 
-    def _copy(self, image: Image, target: Path, progress: Progress) -> None:
+    def _copy(self, image: Image, target: Path, progress: Progress) -> Received:
         source = self.local_file(image)
         received = receive_file(source, target, image.format, image.name, progress)
         if received.digest != image.digest:
             raise DamagedRecord(self._record(image.id), f"its content, {source}, has changed")
         os.chmod(target, 0o644)
+        return received
 
 
 def _holds(blob: Path, digest: str) -> bool:

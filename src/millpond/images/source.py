@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from millpond.images.index import Index
 from millpond.model.callbacks import Progress
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
@@ -76,6 +77,8 @@ class Upload:
     digest: str
     """SHA-512, in hexadecimal."""
     properties: Mapping[str, str]
+    hidden: bool = False
+    """No list of images shows it."""
 
 
 @runtime_checkable
@@ -84,6 +87,12 @@ class TakesUploads(Protocol):
 
     def upload(self, upload: Upload, progress: Progress) -> Image:
         """A new image. What fails or is interrupted leaves none."""
+
+    def find_index(self, image: Image) -> Index | None:
+        """What was published of it."""
+
+    def state_index(self, image: Image, root: str, listed: ImageId) -> Image:
+        """Publish the root of an image's index, and that ``listed`` holds its list."""
 
     def unfinished(self, id: ImageId) -> str | None:
         """The name of an image whose upload was begun and not finished."""
