@@ -68,7 +68,7 @@ class Indexing:
         """To the thread, once it is done with what came before: no more than two are in memory."""
         content = b"".join(self._waiting)
         whole = len(content) if is_last else len(content) // INDEX_CHUNK * INDEX_CHUNK
-        self._waiting = [content[whole:]]
+        self._waiting = [content[whole:]] if whole < len(content) else []
         self._length = len(content) - whole
         self._wait()
         self._busy = self._thread.submit(self._hash, content, whole)
