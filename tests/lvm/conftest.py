@@ -33,6 +33,17 @@ class LvmHosts(MultiHost):
 
     groups: Mapping[str, VolumeGroup]
 
+    def configure_backends(self, backends: str, default: str = "") -> None:
+        """Each host has a volume group and directories of its own."""
+        own = {}
+        for name, group in self.groups.items():
+            place = self.directory / name
+            place.mkdir(mode=0o755, exist_ok=True)
+            paths = f"base_images_pool_path = {place}/base\ndisks_pool_path = {place}/disks"
+            own[name] = f"{paths}\n{backends}\nimages_volume_group = {group.name}"
+        instances = f"instances_path = {self.directory}/instances"
+        self.configure(own, default=f"{instances}\n{default}", enabled=[*own])
+
     def run(self, *words: object, seconds: float = 300) -> subprocess.CompletedProcess[str]:
         return MultiHost.run(self, *words, seconds=seconds)
 
@@ -48,11 +59,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def libvirtd(libvirtd: PrivateLibvirtd) -> PrivateLibvirtd:
     """The private libvirtd, on the machine's own devices."""
-    _give_devices(libvirtd)
+    give_devices(libvirtd)
     return libvirtd
 
 
-def _give_devices(libvirtd: PrivateLibvirtd) -> None:
+def give_devices(libvirtd: PrivateLibvirtd) -> None:
     """udev makes the nodes of logical volumes there, libvirt changes their owner, and both libvirt
     and we call LVM."""
     libvirtd.run("umount", "--recursive", "/dev")
@@ -86,7 +97,7 @@ def host_daemons(session_directory: Path) -> Iterator[Mapping[str, PrivateLibvir
             for name in EXTENTS
         }
         for each in daemons.values():
-            _give_devices(each)
+            give_devices(each)
         yield daemons
 
 
@@ -106,13 +117,6 @@ def lvm_hosts(
     multi_host: MultiHost, _host_groups: Mapping[str, VolumeGroup]
 ) -> Iterator[LvmHosts]:
     """Each with a group of its own, without a volume in it; their files are local."""
-    own = {}
-    for name, group in _host_groups.items():
-        place = multi_host.directory / name
-        place.mkdir(mode=0o755)
-        paths = f"base_images_pool_path = {place}/base\ndisks_pool_path = {place}/disks"
-        mapping = "images_type = lvm\nimages_type_mapping = raw:lvm"
-        own[name] = f"{paths}\n{mapping}\nimages_volume_group = {group.name}"
     made = LvmHosts(
         directory=multi_host.directory,
         uri="",
@@ -120,8 +124,7 @@ def lvm_hosts(
         place=multi_host.place,
         groups=_host_groups,
     )
-    default = f"instances_path = {made.directory}/instances"
-    made.configure(own, default=default, enabled=[*own])
+    made.configure_backends("images_type = lvm\nimages_type_mapping = raw:lvm")
     yield made
     for each in made.hosts.values():
         each.clear()
