@@ -59,10 +59,12 @@ def make_volume_group(name: str, device: Path, extent: int = EXTENT) -> VolumeGr
 
 
 @contextmanager
-def group_in_file(name: str, path: Path, extent: int) -> Iterator[VolumeGroup]:
+def group_in_file(
+    name: str, path: Path, extent: int, size: int = 4 * GiB
+) -> Iterator[VolumeGroup]:
     """On a loop device. Placement counts in GiB; of the file only what is written takes space."""
     path.touch()
-    os.truncate(path, 4 * GiB)
+    os.truncate(path, size)
     device = Path(_run("losetup", "--find", "--show", str(path)).strip())
     try:
         yield make_volume_group(name, device, extent)

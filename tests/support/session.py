@@ -39,7 +39,7 @@ def session_directory(parent: Path = _PARENT) -> Iterator[Path]:
     remove_dead_sessions(parent)
     path, lock = _claim_new(parent)
     try:
-        _share_mounts(path)
+        share_mounts(path)
         yield path
     finally:
         _remove(path)
@@ -69,7 +69,7 @@ def _claim_new(parent: Path) -> tuple[Path, int]:
     return hidden.rename(parent / hidden.name.removeprefix(".")), lock
 
 
-def _share_mounts(path: Path) -> None:
+def share_mounts(path: Path) -> None:
     # Private first: where / is shared (systemd does that), the new mount would join the peers of
     # /, and everything mounted beneath would appear a second time below it.
     _mount("--bind", str(path), str(path))

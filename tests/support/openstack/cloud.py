@@ -23,9 +23,6 @@ from tests.support.openstack.service import Service
 from tests.support.running import Running
 from tests.support.waiting import wait_for
 
-# Ten seconds by itself; the machine may be busy.
-_COMPUTE_SECONDS = 180
-
 _PLACEMENT = "placement"
 _GLANCE = "glance"
 
@@ -97,11 +94,19 @@ class Cloud(Running):
         self._start_all(self.placement, self.glance, self.cinder, self._neutron, self._nova)
         self._start_all(self._conductor, self._scheduler)
 
-    def new_compute(self, libvirtd: PrivateLibvirtd) -> NovaCompute:
+    def new_compute(
+        self, libvirtd: PrivateLibvirtd, kind: type[NovaCompute] = NovaCompute
+    ) -> NovaCompute:
         """On another host, if it is another libvirtd. Who starts it ends it. QEMU listens there
         for guests that move in, so each has an address of its own (loopback_address)."""
         directory = self._directory / f"compute-{libvirtd.name}"
-        return NovaCompute(libvirtd, self._backbone, directory, loopback_address(libvirtd.name))
+        return kind(libvirtd, self._backbone, directory, loopback_address(libvirtd.name))
+
+    @property
+    def ports(self) -> list[int]:
+        """All that nova-compute talks to."""
+        apis = (self.keystone, self.placement, self.glance, self.cinder, self._neutron)
+        return [each.port for each in (*apis, self._rabbitmq)]
 
     def offer_volumes(self, libvirtd: PrivateLibvirtd) -> None:
         """Cinder's, to another host than the first."""
@@ -180,7 +185,8 @@ class Cloud(Running):
         """After the block, wait until the service has reported since."""
         before = self._last_seen(service, compute)
         yield
-        wait_for(lambda: self._has_reported(service, compute, before), _COMPUTE_SECONDS)
+        seconds = (compute or NovaCompute).start_seconds
+        wait_for(lambda: self._has_reported(service, compute, before), seconds)
 
     def _has_reported(self, service: str, compute: NovaCompute | None, before: str | None) -> bool:
         if compute:

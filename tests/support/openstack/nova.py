@@ -127,6 +127,9 @@ class NovaDaemon(Service):
 class NovaCompute:
     """It shares the mounts of its libvirtd: what it mounts, QEMU has to open."""
 
+    start_seconds = 180
+    """Ten by itself; the machine may be busy."""
+
     def __init__(
         self, libvirtd: PrivateLibvirtd, backbone: Backbone, directory: Path, address: str
     ) -> None:

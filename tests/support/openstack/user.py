@@ -16,8 +16,9 @@ _SECONDS = 120
 
 
 class CloudUser:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, patience: float = _SECONDS) -> None:
         self.connection = connection
+        self._patience = patience
         self._compute = connection.compute
 
     def create(self, image: str, flavor: str, status: str = "ACTIVE", **more: Any) -> Server:
@@ -39,7 +40,7 @@ class CloudUser:
                 raise AssertionError(f"the server is in ERROR: {found.fault}")
             return found if found.status == status and not found.task_state else None
 
-        found = wait_for(settled, _SECONDS)
+        found = wait_for(settled, self._patience)
         assert found is not None
         return found
 
@@ -51,7 +52,7 @@ class CloudUser:
             output = str(self._compute.get_server_console_output(server)["output"])
             return output if text in output else ""
 
-        return wait_for(shown, _SECONDS)
+        return wait_for(shown, self._patience)
 
     def reboot(self, server: Server, how: str) -> None:
         self._compute.reboot_server(server, how)
@@ -101,7 +102,9 @@ class CloudUser:
 
     def snapshot(self, server: Server) -> Image:
         before = self.look(server).status
-        image = self._compute.create_server_image(server, "roach", wait=True, timeout=_SECONDS)
+        image = self._compute.create_server_image(
+            server, "roach", wait=True, timeout=self._patience
+        )
         self.wait(server, before)
         return image
 
@@ -118,12 +121,12 @@ class CloudUser:
             events = self._compute.get_server_action(found.request_id, server).events or []
             return any(each.finish_time for each in events)
 
-        wait_for(is_over, _SECONDS)
+        wait_for(is_over, self._patience)
 
     def make_volume(self) -> str:
         storage = self.connection.block_storage
         volume = storage.create_volume(size=1)
-        storage.wait_for_status(volume, "available", ["error"], interval=0.2, wait=_SECONDS)
+        storage.wait_for_status(volume, "available", ["error"], interval=0.2, wait=self._patience)
         return str(volume.id)
 
     def attach(self, server: Server, volume: str) -> None:
@@ -144,7 +147,7 @@ class CloudUser:
 
     def await_truth(self, is_true: Callable[[], bool]) -> None:
         """Of anything that the cloud does by itself."""
-        wait_for(is_true, _SECONDS)
+        wait_for(is_true, self._patience)
 
     def clear(self) -> None:
         """Delete whatever a test left."""
@@ -166,4 +169,4 @@ class CloudUser:
     def _await_volume(self, volume: str, status: str) -> None:
         storage = self.connection.block_storage
         found = storage.get_volume(volume)
-        storage.wait_for_status(found, status, ["error"], interval=0.2, wait=_SECONDS)
+        storage.wait_for_status(found, status, ["error"], interval=0.2, wait=self._patience)
