@@ -13,6 +13,9 @@ from tests.support.openstack.service import isolated
 
 PROGRAM = Path(__file__).parent / "programs/driver_alone.py"
 TRANSITIONS = PROGRAM.with_name("transition_alone.py")
+LVM = PROGRAM.with_name("lvm_alone.py")
+
+_SECONDS = 240
 
 
 def run(
@@ -21,10 +24,11 @@ def run(
     scenarios: tuple[str, ...],
     extra: Sections | None = None,
     program: Path = PROGRAM,
+    seconds: float = _SECONDS,
 ) -> dict[str, Any]:
     """What came of each of these scenarios in the program; most of the time goes by before the
     first."""
-    done = start(directory, libvirtd, program, *scenarios, extra=extra)
+    done = start(directory, libvirtd, program, *scenarios, extra=extra, seconds=seconds)
     assert done.returncode == 0, done.stderr[-5000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -35,6 +39,7 @@ def start(
     libvirtd: PrivateLibvirtd,
     *words: object,
     extra: Sections | None = None,
+    seconds: float = _SECONDS,
 ) -> subprocess.CompletedProcess[str]:
     """A program in Nova's environment, on the host, with a nova.conf."""
     conf = directory / "nova.conf"
@@ -42,7 +47,7 @@ def start(
     program = (python(), "-W", "ignore", *words, "--config-file", conf)
     command = isolated(directory, *program, PYTHONPATH=python_path(directory))
     on_host = libvirtd.command(*command)
-    return subprocess.run(on_host, capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run(on_host, capture_output=True, text=True, timeout=seconds, check=False)
 
 
 def _settings(directory: Path, libvirtd: PrivateLibvirtd) -> Sections:
@@ -64,5 +69,10 @@ def _settings(directory: Path, libvirtd: PrivateLibvirtd) -> Sections:
         },
         "database": {"connection": f"sqlite:///{directory}/nova.sqlite"},
         "oslo_concurrency": {"lock_path": directory / "locks"},
+        # What Nova's own part asks LVM for; there may be no sudo.
+        "nova_sys_admin": {
+            "helper_command": f"{python().with_name('privsep-helper')} "
+            f"--config-file {directory / 'nova.conf'}"
+        },
         "oslo_messaging_notifications": {"driver": "noop"},
     }
