@@ -19,6 +19,7 @@ from millpond.records.records import ServerJournal
 from millpond.servers.live_migrate import find_route
 from millpond.servers.live_steps import LIVE_MIGRATE, LiveMove, live_migrating, watch_job
 from millpond.system import libvirt_migration as names
+from millpond.system.lifecycle import Lifecycle
 from millpond.xml.domain import BackingStoreXml, DiskXml, DomainXml, SourceXml
 from millpond.xml.migration import PlacesXml, find_cpu, move, put_layers
 from tests.unit.test_migrate import Hosts
@@ -279,6 +280,7 @@ class Migrating:
         self.go, self.name, self.lives = go, name, lives
         self.began_post_copy = threading.Event()
         self.aborted = False
+        self.lifecycle = Lifecycle(lambda: self.calling("listening to events"))
 
     @contextmanager
     def calling(self, doing, *, slow=False):
