@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-# What the job tempest-integrated-compute of Nova's gate runs of these: all but the slow ones.
+# All of these but the slow ones.
 WHOLE: Sequence[str] = (
     r"(?!.*\[.*\bslow\b.*\])(^tempest\.api\.compute\.)",
     r"(?!.*\[.*\bslow\b.*\])(^tempest\.api\.image\.)",

@@ -99,7 +99,7 @@ def test_the_page_has_counts_both_drivers_and_each_skip_with_its_reason():
 
 
 def test_slow_tests_are_not_in_the_list():
-    """As Nova's gate leaves them out; a test's tags stand behind its name."""
+    """A test's tags stand behind its name."""
     chosen = [re.compile(each) for each in WHOLE]
 
     def is_chosen(name):

@@ -18,10 +18,7 @@ from millpond.model.names import printable
 
 # Verb to module: nothing is loaded but what the verb needs.
 COMMANDS = {
-    "image": (
-        "millpond.cli.image",
-        "Add, list, show, rename, index, save and remove images.",
-    ),
+    "image": ("millpond.cli.image", "Add, list, show, rename, label, save and remove images."),
     "server": ("millpond.cli.server", "Create, list, start, stop and delete servers."),
     "cache": ("millpond.cli.cache", "List, fetch, pin, prune and verify templates."),
     "host": ("millpond.cli.host", "List, show, drain and enable hosts."),

@@ -32,14 +32,15 @@ from millpond.nova.records import InstanceRecords
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
-ARRIVE = (task_states.RESIZE_MIGRATED, task_states.RESIZE_FINISH)
+_ARRIVE = (task_states.RESIZE_MIGRATED, task_states.RESIZE_FINISH)
 """Nova leaves a server that has just been moved here in one of these for ever."""
 
 _STATES = (
-    *("accepted", "queued", "preparing", "running", "post-migrating"),
+    *("queued", "preparing", "running", "post-migrating"),
     *("confirming", "reverting"),
 )
-"""Of migrations of which one end has still to do something."""
+"""Of migrations of which one end has still to do something. The request of one that is only
+accepted waits in the queue."""
 _ACTIONS = 20
 """The last ones of a server, newest first: somebody may have locked it, say, since it was left."""
 _PATIENCE = 30
@@ -56,8 +57,8 @@ def resume(driver: Any, manager: Any) -> frozenset[str]:
                 resumed.add(migration.instance_uuid)
         except exception.InstanceNotFound:
             LOG.debug("server %s of a migration is gone", migration.instance_uuid)
-        except Exception as error:  # one server keeps no host from serving others
-            LOG.error("server %s is left as it was: %s", migration.instance_uuid, error)
+        except Exception:  # one server keeps no host from serving others
+            LOG.exception("server %s is left as it was", migration.instance_uuid)
     return frozenset(resumed)
 
 
@@ -88,9 +89,7 @@ def _resume(driver: Any, manager: Any, migration: Any) -> bool:
         return False
     is_source, is_here = migration.source_compute == CONF.host, instance.host == CONF.host
     if migration.migration_type == MigrationType.LIVE_MIGRATION:
-        is_begun = migration.status != "accepted"  # else the request waits in the queue
-        is_moving = instance.task_state == task_states.MIGRATING
-        if is_begun and is_source and is_here and is_moving:
+        if is_source and is_here and instance.task_state == task_states.MIGRATING:
             _settle_live(driver, manager, instance, migration)
         return False
     if is_source and migration.status == "confirming":
@@ -105,7 +104,7 @@ def _resume(driver: Any, manager: Any, migration: Any) -> bool:
         return is_here and _again(
             manager.compute_rpcapi.revert_resize, instance, migration, request_spec=spec
         )
-    if is_here and instance.task_state in ARRIVE and _find_interrupted(instance, "finish_resize"):
+    if is_here and instance.task_state in _ARRIVE and _find_interrupted(instance, "finish_resize"):
         driver._destroy(instance)
         instance.task_state = task_states.RESIZE_MIGRATED  # Nova begins with this one
         instance.save()
