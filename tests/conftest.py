@@ -29,7 +29,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--regenerate", action="store_true", help="write the golden files anew from what is made"
+        "--regenerate", action="store_true", help="write the golden files again from what is made"
     )
 
 

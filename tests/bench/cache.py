@@ -1,4 +1,4 @@
-"""What a run of the cache manager costs, beside what it costs to read the same records.
+"""What a run of the cache manager costs, next to what it costs to read the same records.
 
 python -m tests.bench.cache      needs root; prints a table (make bench-cache keeps it)
 """

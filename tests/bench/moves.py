@@ -1,4 +1,4 @@
-"""What it takes to move a server's disk to another host, beside plain copies of the same file.
+"""What it takes to move a server's disk to another host, next to plain copies of the same file.
 
 python -m tests.bench.moves      needs root and rsync; prints a table (make bench-moves keeps it)
 """

@@ -45,7 +45,7 @@ counted.
 
 The *bare query* is the scheduler's own, put to the same Placement, with its answer thrown away. A
 *decision* asks it, looks at every host that is offered, weighs all of them and ends before the
-claim. *Ours* is what it takes beside Placement: reading the answer and all that follows. At most
+claim. *Ours* is what it takes next to Placement: reading the answer and all that follows. At most
 20 ms and a fifth of the bare query are *allowed*. The *peer* is the other way to do it: all hosts
 are fetched, whatever they can do, and looked through here.
 

@@ -59,7 +59,7 @@ def start_pool(
 def boot(
     connection: libvirt.virConnect, ceph: Ceph, access: RbdPool, log: Path, *, image: str
 ) -> None:
-    """A guest from an image of the pool; what stands in ceph.conf beside its log applies."""
+    """A guest from an image of the pool; what stands in ceph.conf next to its log applies."""
     source = E.source(*hosts(ceph), protocol="rbd", name=f"{access.name}/{image}")
     if (conf := log.with_name("ceph.conf")).exists():
         source.append(E.config(file=str(conf)))

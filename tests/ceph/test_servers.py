@@ -1,4 +1,4 @@
-"""Servers whose disks are clones in a Ceph pool, beside others that are files."""
+"""Servers whose disks are clones in a Ceph pool, next to others that are files."""
 
 import json
 import uuid

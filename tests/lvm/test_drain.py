@@ -1,4 +1,4 @@
-"""A host whose servers have logical volumes, and files beside them, is drained."""
+"""A host whose servers have logical volumes, and files next to them, is drained."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Servers whose disks are logical volumes, beside others that are files."""
+"""Servers whose disks are logical volumes, next to others that are files."""
 
 import hashlib
 import subprocess

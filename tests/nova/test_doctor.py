@@ -88,7 +88,7 @@ def test_disks_of_a_server_that_was_deleted_meanwhile_are_removed(
 def test_it_tells_of_what_is_wrong_and_takes_nothing_away_that_it_does_not_know(
     user: CloudUser, offer: Offer, millpond_driver: Deployment, hypervisor: PrivateLibvirtd
 ) -> None:
-    """Beside a nova-compute that serves."""
+    """Next to a nova-compute that serves."""
     millpond_driver.start()
     server = user.create(offer.images["qcow2"], offer.flavor)
     user.await_console(server, "READY")

@@ -1,4 +1,4 @@
-"""Disks of raw images in a real Ceph cluster, beside qcow2 files on the same host."""
+"""Disks of raw images in a real Ceph cluster, next to qcow2 files on the same host."""
 
 import json
 import os

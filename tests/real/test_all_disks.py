@@ -43,7 +43,7 @@ def test_a_server_of_them_has_all_disks_again(millpond, web, workdir, connection
     assert [each["name"] for each in made["images"]] == ["snap", "snap-data0"]
     assert made["consistency"] == ("crash-consistent" if state == "running" else "stopped")
     assert chains(connection.lookupByName("web")) == before
-    assert len(list(millpond.disks.iterdir())) == 3  # nothing lies beside them
+    assert len(list(millpond.disks.iterdir())) == 3  # nothing lies next to them
     if state == "running":
         wait_for_ticks(millpond, web)
     millpond.ok("server", "delete", "web", "--yes")

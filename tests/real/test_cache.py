@@ -402,7 +402,7 @@ def test_a_wrong_template_is_not_replaced_by_a_wrong_image(millpond, image, work
 
 
 def test_a_wrong_blank_template_is_set_aside_unless_disks_stand_on_it(millpond, image):
-    """Formatted anew it would be another file system beneath them."""
+    """Formatted again it would be another file system beneath them."""
     create(millpond, "web", "--swap", "16M")
     millpond.ok("cache", "verify", "--all")
     flip(millpond.bases / "swap_16")

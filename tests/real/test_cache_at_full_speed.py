@@ -88,7 +88,7 @@ def assert_holds(host, server, content, target):
 
 
 def assert_whole(host, millpond):
-    """Each template has its bytes, and nothing else is there; what disks stand on is."""
+    """Each template has its bytes, and nothing else is there; what disks are backed by is."""
     store = host.template_store
     templates = {each.volume: each for each in store.all()}
     assert sorted(os.listdir(millpond.bases)) == sorted(templates)

@@ -66,7 +66,7 @@ def test_what_does_not_fit_beside_what_stays_is_refused(millpond, images, refuse
     millpond.ok("cache", "fetch", "a", "b")
     for words in keep:
         millpond.ok(*words)
-    sentence = "does not fit beside 2 MiB that are used or pinned"
+    sentence = "does not fit next to 2 MiB that are used or pinned"
     refuses(6, sentence, "cache", "fetch", "c")
     refuses(6, sentence, *CREATE, "c", "s3")
     millpond.ok(*let_go)

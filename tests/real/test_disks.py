@@ -250,10 +250,10 @@ def test_a_damaged_template_of_ephemeral_disks_is_never_formatted_anew(millpond,
     words = ("--image", "guest", "--memory", "32M", "--ephemeral", "64M", "--no-start")
     code, message = millpond.fails("server", "create", "other", *words)
     assert code == 8
-    assert "disks may stand on this template" in message
+    assert "disks may be backed by this template" in message
     assert base.read_bytes() == before
     done = millpond.run("doctor", "--mend")
-    assert "formatted anew it would be another one" in done.stdout
+    assert "formatted again it would be another one" in done.stdout
     assert base.read_bytes() == before
 
 

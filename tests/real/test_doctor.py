@@ -215,7 +215,7 @@ def test_no_kvm_means_plain_emulation_unless_the_configuration_insists(millpond)
     found = doctor_in_another_world(millpond, NO_KVM, "kvm")
     assert (found["level"], found["what"]) == (
         "ok",
-        "there is no /dev/kvm: servers run by plain emulation, which is slow",
+        "there is no /dev/kvm: servers run under emulation (TCG), which is slow",
     )
     insisting = millpond.config.read_text().replace("virt_type = qemu", "virt_type = kvm")
     millpond.config.write_text(insisting)
@@ -466,7 +466,7 @@ def test_a_template_that_disks_stand_on_is_prepared_anew(millpond, server, conne
     connection.storagePoolLookupByName(BASES).refresh()
     found = only_worry(millpond)
     assert (found.check, found.level) == ("templates", Level.PROBLEM)
-    assert found.what.endswith("is missing or damaged, and disks stand on it: web")
+    assert found.what.endswith("is missing or damaged, and disks are backed by it: web")
     assert worries(millpond, repair=True) == []
     assert base.read_bytes() == content
     millpond.ok("server", "start", "web")

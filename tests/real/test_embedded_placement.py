@@ -121,7 +121,7 @@ def test_nothing_of_its_talk_reaches_standard_error(directory):
     ],
 )
 def test_two_hundred_servers_of_six_formats_land_where_their_image_is_taken(placement, filters):
-    """Beside hosts of others: one that takes only vmdk, and one that reports nothing."""
+    """Next to hosts of others: one that takes only vmdk, and one that reports nothing."""
     taken = {
         "alder": {"qcow2", "raw", "iso"},
         "birch": {"raw", "vmdk", "vdi"},

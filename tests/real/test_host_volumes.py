@@ -161,7 +161,7 @@ def test_a_device_that_comes_back_under_another_name_changes_no_domain(
         connection.lookupByName("a").destroy()
     assert not host.name.exists()
     connection.storagePoolLookupByName("nova-base-images-pool").refresh()
-    assert listed(connection) == []  # libvirt passes over a link that leads nowhere
+    assert listed(connection) == []  # libvirt passes over a dangling link
     with device_of(content, workdir / "other") as device:
         host.cinder.connection["device_path"] = str(device)
         host.millpond.ok("server", "start", "a")

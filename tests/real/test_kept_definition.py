@@ -147,7 +147,7 @@ def test_what_contradicts_the_record_is_named_once_and_told_by_doctor(
     done = millpond.run("server", "start", "web")
     assert done.returncode == 0
     (line,) = done.stderr.splitlines()
-    assert "web: changed by hand, and now again as recorded: 64 MiB of memory; 2 v" in line
+    assert "web: changed manually, and now again as recorded: 64 MiB of memory; 2 v" in line
     root = definition(connection)
     assert (root.findtext("memory"), root.findtext("vcpu")) == (str(32 * 1024), "1")
     targets = [each.get("dev") for each in root.findall("devices/disk/target")]

@@ -237,7 +237,7 @@ def test_killed_while_a_disk_grows(millpond, vmdk, connection, step, moment):
 @pytest.mark.parametrize(("step", "moment"), moments_here("disk add"))
 @pytest.mark.parametrize("running", [True, False], ids=["running", "off"])
 def test_killed_while_a_disk_comes(millpond, vmdk, connection, step, moment, running):
-    """Whoever mends goes forward: the guest may have the disk already, and write to it."""
+    """Who repairs rolls forward: the guest may have the disk already, and write to it."""
     made = create(millpond, "victim", vmdk)
     millpond.wait_for_console(made.id, "READY")
     if not running:

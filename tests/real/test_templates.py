@@ -33,7 +33,7 @@ def image(host, micro_guest, workdir):
 
 
 def test_a_template_is_named_as_nova_names_it(host, image, millpond):
-    """B15, B16: raw under the SHA-1 of the id, other formats beside it with a suffix."""
+    """B15, B16: raw under the SHA-1 of the id, other formats next to it with a suffix."""
     raw = host.handlers.chosen.fetch_image(image, DiskFormat.RAW)
     native = host.handlers.chosen.fetch_image(image, DiskFormat.QCOW2)
     assert raw.volume == template_name(image.id, DiskFormat.RAW)

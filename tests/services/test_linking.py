@@ -63,7 +63,7 @@ def rbd_pool(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cloud:
-    """A host beside the services."""
+    """A host next to the services."""
 
     millpond: Millpond
     glance: Glance

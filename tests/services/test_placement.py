@@ -1,4 +1,4 @@
-"""A real Placement as a service, on MariaDB, and beside a real Keystone."""
+"""A real Placement as a service, on MariaDB, and next to a real Keystone."""
 
 import logging
 import os

@@ -142,7 +142,7 @@ def linux_guest() -> Path:
 
 @pytest.fixture(scope="session")
 def cloud_image() -> Path:
-    """A Debian cloud image; beside it its file system, as root.tar.gz."""
+    """A Debian cloud image; next to it its file system, as root.tar.gz."""
     if os.geteuid() or shutil.which("mmdebstrap") is None:
         pytest.skip("it is built by mmdebstrap, as root: tools/setup nested-packages")
     builder = Path(__file__).parents[2] / "tools/guests/build-cloud"
@@ -152,7 +152,7 @@ def cloud_image() -> Path:
 
 @pytest.fixture(scope="session")
 def linux_ami() -> Path:
-    """The same without a boot loader: a file system, and beside it linux.aki and linux.ari."""
+    """The same without a boot loader: a file system, and next to it linux.aki and linux.ari."""
     _built("linux.aki")
     _built("linux.ari")
     return _built("linux.ami")

@@ -1,4 +1,4 @@
-"""Image files to inspect: real ones by qemu-img, and by hand what no tool here makes."""
+"""Image files to inspect: real ones by qemu-img, and handwritten what no tool here makes."""
 
 import json
 import random

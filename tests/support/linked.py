@@ -28,7 +28,7 @@ class LinkedHost:
         return [each["template"] for each in self.millpond.json("cache", "list")["templates"]]
 
     def left(self) -> list[str]:
-        """Names in the cache, and what is under way beside it."""
+        """Names in the cache, and what is under way next to it."""
         bases = self.millpond.bases
         incoming = bases.with_name(f"{bases.name}.millpond") / "incoming"
         places = (bases, incoming, self.millpond.state / "mnt")

@@ -158,7 +158,7 @@ class HostNamespaces:
         self.run("mount", "-t", "sysfs", "sysfs", "/sys")
 
     def _mount_private_dev(self) -> None:
-        # Without /dev/kvm: one that QEMU's user cannot open makes libvirt probe QEMU anew for
+        # Without /dev/kvm: one that QEMU's user cannot open makes libvirt probe QEMU again for
         # every start (48 s), and one that it can open would make the tests' capabilities depend
         # on the machine. All guests of the tests run under TCG. A devpts of its own because the
         # machine's may not let QEMU's user open a terminal.

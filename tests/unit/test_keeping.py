@@ -236,7 +236,7 @@ def test_a_disk_that_leaves_the_record_leaves_the_definition(recorded):
 
 
 def test_nobody_opens_a_disk_twice(recorded):
-    """Nova says it beside the source."""
+    """Nova says it next to the source."""
     auth = "<auth username='nova'><secret type='ceph' uuid='2904d2f9'/></auth>"
     root, made = kept(present(recorded, add("devices/disk", auth)), recorded)
     assert (root.find("devices/disk/auth"), made.lost) == (None, ())

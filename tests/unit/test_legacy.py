@@ -161,7 +161,7 @@ def test_a_record_that_cannot_be_understood_stands_in_the_way(nova, guest, text,
     assert sentence in obstacle(nova)
 
 
-# What it stands on
+# What backs it
 
 
 def test_an_overlay_stands_on_a_base_of_novas(nova, guest):

@@ -96,7 +96,7 @@ class Hosts:
 
     def check_running_once(self) -> None:
         """At any time: whatever was done, no two guests have copies of one disk, also when hosts
-        are started anew."""
+        are started again."""
         left = self.birch if self.record.host == "alder" else self.alder
         assert not left.autostart.on
         assert not (self.alder.domains.live and self.birch.domains.live)

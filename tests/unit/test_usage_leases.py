@@ -1,4 +1,4 @@
-"""Who uses a template, told beside the cache, and what a template takes."""
+"""Who uses a template, written next to the cache, and what a template takes."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor

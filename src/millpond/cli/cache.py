@@ -239,7 +239,7 @@ def verify(
     json: Json = False,
 ) -> None:
     """Read templates again and compare their digests. A wrong one is set aside and fetched
-    again, unless disks stand on it."""
+    again, unless disks are backed by it."""
     if bool(names) == all_:
         reason = "--all needs no names" if names else "nothing is named"
         raise BadOption("NAME", reason, "name templates or images, or say --all")

@@ -70,7 +70,7 @@ def _probe(
         return
     match found.verdict:
         case ProbeResult.ABSENT:
-            print(f"there is no {KVM}: servers run by plain emulation; nothing is changed")
+            print(f"there is no {KVM}: servers run under emulation (TCG); nothing is changed")
         case ProbeResult.CLOSED:
             finding = kvm.describe_closed(host.libvirtd)
             print(f"{finding.what}; nothing is changed\n  do: {finding.do}")

@@ -14,7 +14,7 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Refresh = Annotated[
-    bool, typer.Option("--refresh", help="Report the hosts to Placement anew, as they are now.")
+    bool, typer.Option("--refresh", help="Report the hosts to Placement again, as they are now.")
 ]
 
 _IMAGE_TYPE = "COMPUTE_IMAGE_TYPE_"

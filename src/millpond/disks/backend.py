@@ -62,7 +62,7 @@ class ImageBackend(Protocol):
 
     def create(self, disk: Disk, template: Template | None) -> Disk:
         """Make the disk of a record, empty without a template. One that was begun and not
-        finished is made anew. The disk as it became: it may be larger."""
+        finished is recreated. The disk as it became: it may be larger."""
         ...
 
     def create_from_file(self, disk: Disk, image: ImageFile) -> Disk:
@@ -93,11 +93,11 @@ class ImageBackend(Protocol):
         ...
 
     def needs_temporary_volume(self, disk: Disk) -> bool:
-        """Whether, while it is extracted, something lies beside it that tidy() removes."""
+        """Whether, while it is extracted, something lies next to it that tidy() removes."""
         ...
 
     def tidy(self, disk: Disk) -> None:
-        """Remove what an extraction that was interrupted left beside it."""
+        """Remove what an extraction that was interrupted left next to it."""
         ...
 
     def merge(self, disk: Disk, above: Layer) -> None:

@@ -94,7 +94,7 @@ class Disks:
         content: bytes = b"",
         file: ImageFile | None = None,
     ) -> Disk:
-        """The disk of a record; one that was begun and not finished is made anew. The disk as it
+        """The disk of a record; one that was begun and not finished is recreated. The disk as it
         became: it may be larger. ``content`` is all that a small one holds; ``file`` is an image
         on this machine with all that it shows."""
         storage = self._serving(disk)
@@ -143,11 +143,11 @@ class Disks:
         self._serving(disk).extract(disk, image, progress)
 
     def needs_temporary_volume(self, disk: Disk) -> bool:
-        """Whether, while it is extracted, something lies beside it that tidy() removes."""
+        """Whether, while it is extracted, something lies next to it that tidy() removes."""
         return self._serving(disk).needs_temporary_volume(disk)
 
     def tidy(self, disk: Disk) -> None:
-        """Remove what an extraction that was interrupted left beside it."""
+        """Remove what an extraction that was interrupted left next to it."""
         self._serving(disk).tidy(disk)
 
     def merge(self, disk: Disk, above: Layer) -> None:

@@ -39,7 +39,7 @@ class GrowStrategy(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Remove what was begun and lies beside the disk."""
+        """Remove what was begun and lies next to the disk."""
         ...
 
 

@@ -7,7 +7,7 @@ from millpond.errors import Unsupported
 from millpond.model.formats import Backend, ImageFormat
 
 _WITH_A_DISK = frozenset(set(ImageFormat) - set(SOURCES))
-"""Kernels and ramdisks, which are booted beside a disk."""
+"""Kernels and ramdisks, which are booted with a disk."""
 
 SERVED: Mapping[str, frozenset[Backend]] = {
     "qemu": frozenset(Backend),

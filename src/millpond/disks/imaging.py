@@ -1,5 +1,5 @@
 """A disk as an image, also while a server runs on it, for a caller that keeps servers and their
-domains itself, as Nova does: no domain is defined anew, and no server is led to an overlay."""
+domains itself, as Nova does: no domain is defined again, and no server is led to an overlay."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence

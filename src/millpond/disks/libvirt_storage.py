@@ -200,7 +200,7 @@ class LibvirtStorage:
 
     def _grow_method(self, disk: Disk, pool: Pool) -> GrowMethod:
         by_copy = _method_by_copy(disk, pool)
-        volume = pool.find(disk.volume)  # none while it is made anew from its copy
+        volume = pool.find(disk.volume)  # none while it is recreated from its copy
         if by_copy is GrowMethod.COPY_VOLUME and volume and self._can_open(volume, os.W_OK):
             return GrowMethod.LVEXTEND
         return by_copy or GrowMethod.RESIZE

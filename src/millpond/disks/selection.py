@@ -80,7 +80,7 @@ class Selection:
         if not source.can_be_a_disk:
             raise Unsupported(
                 f"a disk from an {source} image",
-                "it holds a kernel or a ramdisk, which is booted beside a disk",
+                "it holds a kernel or a ramdisk, which is booted with a disk",
                 "choose the ami image that it belongs to",
             )
         backend = self.mapping.get(source) or self.blank_backend()

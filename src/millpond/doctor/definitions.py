@@ -36,7 +36,7 @@ def _look_at(host: Host, server: Server) -> Iterator[Finding]:
         return
     if kept and kept.lost:
         yield warning(
-            f"server {server.name!r} was changed by hand in what its record speaks of: "
+            f"server {server.name!r} was changed manually in what its record speaks of: "
             f"{'; '.join(kept.lost)}",
             f"at its next start it is again as '{Tool.SERVER} show {server.name}' says",
         )

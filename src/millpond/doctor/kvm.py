@@ -67,9 +67,9 @@ def describe_closed(host: Libvirtd) -> Finding:
 
 def _usual(found: Access, wanted: VirtTypeOption) -> str:
     if found is Access.ABSENT:
-        return f"there is no {KVM}: servers run by plain emulation, which is slow"
+        return f"there is no {KVM}: servers run under emulation (TCG), which is slow"
     if wanted is VirtTypeOption.QEMU:
-        return f"virt_type = qemu: servers run by plain emulation, though there is {KVM}"
+        return f"virt_type = qemu: servers run under emulation (TCG), though there is {KVM}"
     return f"virt_type = {wanted}: servers run under KVM ('{Tool.PROBE_KVM}' tries it)"
 
 

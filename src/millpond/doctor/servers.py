@@ -42,7 +42,7 @@ def domains(host: Host) -> Iterator[Finding]:
     for server in missing:
         yield problem(
             f"server {server.name!r} has no domain on the host",
-            f"'{Tool.REPAIR}' defines it anew; then '{Tool.SERVER} start {server.name}'",
+            f"'{Tool.REPAIR}' defines it again; then '{Tool.SERVER} start {server.name}'",
             partial(_define, host, server),
         )
     if not missing:
@@ -118,7 +118,7 @@ def _recover(host: Host, server: Server) -> str:
 def _define(host: Host, server: Server) -> str:
     with host.records.lock(server):
         steps.define(host, steps.load_idle(host, server))
-    return "it was defined anew"
+    return "it was defined again"
 
 
 def _refresh(pool: LibvirtPool) -> str:

@@ -109,7 +109,7 @@ def _incomplete(host: Host, name: str) -> Finding | None:
 
 
 def _in_base_pool(host: Host) -> Finding | None:
-    """What disks in Nova's legacy layout stand on is no stray, whoever has the server."""
+    """What backs disks in Nova's legacy layout is no stray, whoever has the server."""
     store = open_store(host)
     unknown = store.unknown() if store else []
     strays = sorted(set(unknown) - _needed_by_nova(host)) if unknown else []

@@ -1,4 +1,4 @@
-"""Templates: none half made, and each that a disk stands on whole."""
+"""Templates: none half made, and each that backs a disk whole."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -37,7 +37,7 @@ def half_written(host: Host) -> Iterator[Finding]:
 
 
 def needed(host: Host) -> Iterator[Finding]:
-    """What disks stand on. Two disks on the same template are one finding. The bases of disks in
+    """What backs disks. Two disks on the same template are one finding. The bases of disks in
     Nova's legacy layout are Nova's, and looked for with the disks."""
     store = open_store(host)
     bases = {
@@ -70,7 +70,7 @@ def links(host: Host) -> Iterator[Finding]:
     if lost:
         yield problem(
             f"{counted(len(lost), 'linked template')} cannot be read any more: {some(lost)}",
-            f"'{Tool.REPAIR}' links what it can, and drops what no disk stands on",
+            f"'{Tool.REPAIR}' links what it can, and drops what backs no disk",
             partial(_link_again, host),
         )
     elif linked:
@@ -84,14 +84,14 @@ def _link_again(host: Host) -> str:
 
 def _describe_missing(host: Host, base: TemplateRef, server: Server, disk: Disk) -> Finding:
     users = ", ".join(host.template_uses.promised().of(base.volume))
-    what = f"template {base.volume} is missing or damaged, and disks stand on it: {users}"
+    what = f"template {base.volume} is missing or damaged, and disks are backed by it: {users}"
     image = server.image_of(disk)
     if image is None:
-        return problem(what, "restore it from a copy: formatted anew it would be another one")
+        return problem(what, "restore it from a copy: formatted again it would be another one")
     if _has_image(host, image):
         return problem(
             what,
-            f"'{Tool.REPAIR}' prepares it anew from image {image.name!r}",
+            f"'{Tool.REPAIR}' prepares it again from image {image.name!r}",
             partial(_prepare, host, base, image),
         )
     return problem(
@@ -111,7 +111,7 @@ def _has_image(host: Host, image: ImageRef) -> bool:
 def _prepare(host: Host, base: TemplateRef, made_from: ImageRef) -> str:
     image = host.images.describe(made_from.id)
     template = host.handlers.chosen.fetch_image(image, base.format)
-    return f"it was prepared anew by {template.prepared}"
+    return f"it was prepared again by {template.prepared}"
 
 
 def _clear(host: Host) -> str:

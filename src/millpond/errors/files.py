@@ -123,7 +123,7 @@ class BadName(BadInput):
     name: str
     message = "{self.name!r} cannot be the name of {self.kind}"
     hint = (
-        "begin with a letter or a digit and go on with letters, digits, '.', '-', '_', '+' or "
+        "begin with a letter or a digit and continue with letters, digits, '.', '-', '_', '+' or "
         "spaces, 200 at the most"
     )
 

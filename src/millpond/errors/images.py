@@ -121,9 +121,9 @@ class CacheFull(HostProblem):
     taken: str
     message = (
         "the cache may have {self.bound} (max_bytes): a template of {self.needed} does not fit "
-        "beside {self.taken} that are used or pinned"
+        "next to {self.taken} that are used or pinned"
     )
-    hint = "raise [image_cache] max_bytes, or let go what '{tool.TEMPLATES}' shows as used"
+    hint = "raise [image_cache] max_bytes, or release what '{tool.TEMPLATES}' shows as used"
 
 
 @dataclass(eq=False)

@@ -71,7 +71,7 @@ class ProviderTaken(Conflict):
     )
     hint = (
         "if Nova runs that host too, take another name for it in enabled_hosts; if the host was "
-        "made anew, remove its old provider once nothing is allocated there"
+        "recreated, remove its old provider once nothing is allocated there"
     )
 
 
@@ -139,7 +139,7 @@ class PlacementUnreachable(PlacementProblem):
 @dataclass(eq=False)
 class PlacementRefused(PlacementProblem):
     reason: str
-    message = "Placement does not let us in: {self.reason}"
+    message = "Placement denies access: {self.reason}"
     hint = (
         "check the user, the password and the project in [placement]; the user needs a role that "
         "Placement's policy allows to write, such as service or admin"

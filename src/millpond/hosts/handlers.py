@@ -62,13 +62,13 @@ class TemplateHandlers:
         return self.linking.reach(found).linked_layer
 
     def renew(self, template: Template) -> Template:
-        """Prepare the template of an image anew."""
+        """Prepare the template of an image again."""
         image = self._context.images.describe(template.image)
         return self.chosen.renew_image(image, template.format)
 
     def remove(self, template: Template) -> None:
         """Its lock is held, and nothing uses it. In a Ceph cluster it goes first, while its name
-        is known here, unless disks of other hosts stand on it."""
+        is known here, unless disks of other hosts are backed by it."""
         if self._cluster:
             self._cluster.remove_template(template.volume)
             self._cluster.remove_link_snapshot(template)

@@ -41,7 +41,7 @@ class Shared:
 
     @property
     def images_directory(self) -> Path:
-        """Where images are added and removed: not if they come from elsewhere."""
+        """Where images are added and removed: not if they come from Glance."""
         source = self.settings.image_source
         if source is not ImageSourceOption.CATALOGUE:
             advised = f"use the tools of {source.capitalize()}, or set image_source = catalogue"

@@ -71,7 +71,7 @@ class Intake(Catalogue):
         properties: Mapping[str, str] | None = None,
         progress: Progress = noop,
     ) -> Image:
-        """Receive an image from elsewhere."""
+        """Receive an image of another source."""
         with self.adding(name, format, properties) as (part, publish):
             return publish(receive(stream, part, format, name, progress, packing=packing))
 

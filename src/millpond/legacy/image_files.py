@@ -63,7 +63,7 @@ def _base(disk: Path, header: qcow2.Header, cache: ImageCache) -> TemplateRef:
     """Raw unless the disk's header says otherwise, as Nova has it written there."""
     base = Path(header.backing)
     if not is_nova_base(base.name) or not _is_in(base, cache.path):
-        reason = f"it stands on {header.backing!r}, which is no base in {cache.path}"
+        reason = f"it is backed by {header.backing!r}, which is no base in {cache.path}"
         raise DiskRefused(str(disk), reason)
     if not base.is_file():
         raise DiskRefused(str(disk), f"its base {base} is missing")

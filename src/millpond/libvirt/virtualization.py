@@ -1,4 +1,4 @@
-"""KVM or plain emulation, by what QEMU's own user can really open; and machine types."""
+"""KVM or emulation (TCG), by what QEMU's own user can really open; and machine types."""
 
 import logging
 import os
@@ -53,11 +53,11 @@ def choose(host: Libvirtd, *, local: bool) -> VirtType:
     if not local:
         return VirtType.KVM if host.offers(VirtType.KVM) else VirtType.QEMU
     if not KVM.exists():
-        LOG.debug("plain emulation: there is no %s", KVM)
+        LOG.debug("emulation (TCG): there is no %s", KVM)
         return VirtType.QEMU
     user = qemu_user(host)
     if user and not user.can_open(KVM, 6):
-        LOG.warning("plain emulation: QEMU's user cannot open %s ('%s')", KVM, Tool.DOCTOR)
+        LOG.warning("emulation (TCG): QEMU's user cannot open %s ('%s')", KVM, Tool.DOCTOR)
         return VirtType.QEMU
     LOG.debug("KVM: QEMU's user can open %s", KVM)
     return VirtType.KVM

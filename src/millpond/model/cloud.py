@@ -48,7 +48,7 @@ class LinkAccess:
     state: Path
     """Ours, on this machine."""
     reader: Callable[[], int]
-    """QEMU's user, who reads what is linked; 0 if there is none beside root."""
+    """QEMU's user, who reads what is linked; 0 if there is none besides root."""
     image_volume_project: str = ""
     """Id of the project that owns the volumes of Glance's store; empty: that which we ask for."""
     own_process: bool = True

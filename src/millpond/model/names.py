@@ -71,7 +71,7 @@ def did_you_mean(known: Iterable[Named], said: str) -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Words from elsewhere, such as the name of an image in Glance, as they may reach a terminal:
+    """Words of others, such as the name of an image in Glance, as they may reach a terminal:
     what would move its cursor, colour it or turn its lines round is spelt out."""
     if text.isprintable():
         return text
@@ -87,7 +87,7 @@ def volume_name(server: ServerId, role: str) -> str:
 
 
 def grown_name(volume: str) -> str:
-    """What lies beside a volume while that is being copied to become larger."""
+    """What lies next to a volume while that is being copied to become larger."""
     return f"{volume}.grown"
 
 
@@ -98,7 +98,7 @@ def rebuilt_name(volume: str) -> str:
 
 
 def extracted_name(volume: str) -> str:
-    """What a volume holds, as one image beside it, while that is fetched from another machine."""
+    """What a volume holds, as one image next to it, while that is fetched from another machine."""
     return f"{volume}.extracted"
 
 

@@ -175,7 +175,7 @@ class Disk:
     content: Content = Content.IMAGE
     template: TemplateRef | None = None
     overlay: bool = False
-    """It stands on its template for life; otherwise it is a copy and needs it only once."""
+    """It is backed by its template for life; otherwise it is a copy and needs it only once."""
     path: str = ""
     """Where it lies if it is in no pool, but in Nova's legacy layout: a file, or the directory of
     a ploop disk. Pool and volume are empty then, and its template is a file of the cache."""
@@ -325,6 +325,6 @@ class Server:
         return (*self.images.values(), *(each.image for each in self.disks if each.image))
 
     def volumes_of(self, disk: Disk) -> tuple[str, ...]:
-        """Its volume, and what may lie beside it while an operation is under way."""
+        """Its volume, and what may lie next to it while an operation is under way."""
         beside = (grown_name(disk.volume), extracted_name(disk.volume))
         return (disk.volume, *beside) if self.operation else (disk.volume,)

@@ -67,7 +67,7 @@ class Template:
 
     @property
     def linked_layer(self) -> Layer | None:
-        """What an overlay stands on where no volume of the base pool has the bytes."""
+        """What backs an overlay where no volume of the base pool has the bytes."""
         if self.link is None:
             return None
         return Layer(source=self.link.source, format=self.format, length=self.size)

@@ -1,4 +1,4 @@
-"""What is agreed before bytes are fetched from elsewhere: how long to wait, and what they are."""
+"""What is agreed before bytes are downloaded: how long to wait, and what they are."""
 
 import re
 from dataclasses import dataclass

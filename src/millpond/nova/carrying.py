@@ -102,7 +102,7 @@ def choose(
 
 
 def _refuse_other_base(host: Host, peer: Peer, instance: Any, carried: list[Carried]) -> None:
-    """A shared overlay would stand on another file system, formatted there."""
+    """A shared overlay would be backed by another file system, formatted there."""
     for each in carried:
         template = each.here.template if each.here.overlay else None
         stays = each.way in (Way.SHARED, Way.SAVED) and not _is_made_again(each.here)

@@ -1,6 +1,6 @@
 """millpond-nova-doctor: what is wrong with the disks of this host's instances, and repairing it.
 
-It reads Nova's database as nova-compute does, through the conductor, and may run beside it.
+It reads Nova's database as nova-compute does, through the conductor, and may run alongside it.
 """
 
 import argparse

@@ -32,7 +32,7 @@ class SavesServers(LibvirtDriver):
 
     def instance_on_disk(self, instance: Any) -> bool:
         """Nova asks this first of all when a server is evacuated to this host. Without its disks
-        it is made anew from its image, as Nova's own driver does it."""
+        it is recreated from its image, as Nova's own driver does it."""
         records = InstanceRecords(instance)
         if not records.any():
             is_here = bool(super().instance_on_disk(instance))

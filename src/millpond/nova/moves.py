@@ -223,7 +223,7 @@ class ResizesServers(LibvirtDriver):
                 image.cache(context=context, size=size * MiB, swap_mb=size)
 
     def _remove_sent(self, instance: Any, migration: Any) -> None:
-        """Of a move that came to nothing: copies beside the disks, and on the host that it went
+        """Of a move that came to nothing: copies next to the disks, and on the host that it went
         to."""
         records = InstanceRecords(instance)
         former, present = records.former(), [each.disk for each in records.all()]
@@ -295,7 +295,7 @@ def is_reverting(instance: Any) -> bool:
 
 
 def _roles(records: InstanceRecords) -> frozenset[str]:
-    """Which are there, or have to be: the root disk of a server that moves is never made anew."""
+    """Which are there, or have to be: the root disk of a server that moves is never recreated."""
     return frozenset({"disk", *(each.disk.role for each in records.all())})
 
 

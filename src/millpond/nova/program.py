@@ -1,4 +1,4 @@
-"""What the programs beside nova-compute have in common: they read nova.conf, and Nova's database
+"""What the programs next to nova-compute have in common: they read nova.conf, and Nova's database
 through the conductor, as nova-compute does."""
 
 import sys

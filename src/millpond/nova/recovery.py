@@ -1,4 +1,4 @@
-"""What a nova-compute that was killed has left, put right by the next one before it serves."""
+"""What a nova-compute that was killed has left, repaired by the next one before it serves."""
 
 import logging
 import shutil

@@ -1,5 +1,5 @@
 """What is under way when the disks of an instance move between Nova's layout and the pools: kept
-in its system_metadata, beside the records.
+in its system_metadata, next to the records.
 
 One key says the verb and the step, and one for each disk how it moves and what its record in the
 pool is: the place outside of the pool follows from the disk's name. These are no records: nobody

@@ -47,7 +47,7 @@ class Verb(Generic[S]):
     arrived: Callable[[S, str], bool] = never
     """Whether one that does not resume has come so far, at this step, that it is finished."""
     no_return: str = ""
-    """Once this step is written down, it only goes forward."""
+    """Once this step is written down, it only rolls forward."""
 
     @property
     def step_names(self) -> tuple[str, ...]:

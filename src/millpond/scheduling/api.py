@@ -138,7 +138,7 @@ class Api:
         return answer
 
     def retry(self, what: str, act: Callable[[], T]) -> T:
-        """``act`` reads what it depends on and writes; anew as long as others are faster."""
+        """``act`` reads what it depends on and writes; again as long as others are faster."""
         tries = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(ConcurrentUpdate),
             stop=tenacity.stop_after_attempt(_TRIES),

@@ -110,7 +110,7 @@ def _prepare(path: Path) -> None:
     """Readers do not wait for writers, nor these for readers, with a log of what is written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
-        path.touch(mode=0o660)  # what SQLite makes beside it has the same
+        path.touch(mode=0o660)  # what SQLite makes next to it has the same
         with sqlite3.connect(path, timeout=_BUSY_SECONDS) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
         connection.close()

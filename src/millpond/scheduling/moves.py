@@ -1,6 +1,6 @@
 """A server that moves has something at both ends: there by its own id, here by its migration's.
 
-As in Nova: whatever happens in between, Placement counts both, and each end can be let go alone.
+As in Nova: whatever happens in between, Placement counts both, and each end can be released alone.
 """
 
 from collections.abc import Iterable

@@ -20,7 +20,7 @@ _CONSUMER_TYPE = "INSTANCE"
 T = TypeVar("T")
 Params = Iterable[tuple[str, str]]
 Change = Callable[[T], T]
-"""From what is there to what is to be there; asked anew when others were faster."""
+"""From what is there to what is to be there; asked again when others were faster."""
 
 
 Resources = Mapping[str, int]
@@ -104,7 +104,7 @@ class Usage(_Many, frozen=True):
 
 
 class Stock(_Many, frozen=True):
-    """What a provider has, as it is shown beside candidates."""
+    """What a provider has, as it is shown next to candidates."""
 
     resources: dict[str, Usage]
 
@@ -320,7 +320,7 @@ class ConsumerAllocations:
             return
 
     def change(self, consumer: str, writes: Callable[[Look], Iterable[Write]]) -> None:
-        """All of the writes or none. They are made from what ``writes`` looked at, and anew when
+        """All of the writes or none. They are made from what ``writes`` looked at, and again when
         that has changed meanwhile."""
         # Whoever was killed in the middle of a claim may have left a consumer without allocations,
         # which Placement does not show; its generation is 0. Any other that is not shown is new.

@@ -99,7 +99,7 @@ def attach(host: Host, server: Server, name: str) -> Disk:
 
 
 def adding(host: Host, details: DiskDetails) -> Verb[Server]:
-    """What its process left goes forward: the guest may have the disk, and write to it."""
+    """What its process left rolls forward: the guest may have the disk, and write to it."""
     undone = partial(_without, details)
     taken = (
         Step("claim", as_step(partial(steps.claim, host)), partial(_unclaim, host, details)),

@@ -1,4 +1,4 @@
-"""Delete a server: begun, it only goes forward."""
+"""Delete a server: begun, it only rolls forward."""
 
 import logging
 from collections.abc import Callable, Iterator

@@ -35,7 +35,7 @@ _WATCH_PATIENCE = 40.0
 
 def evacuating(move: Move) -> Verb[Server]:
     """Undone up to the switch. The write that enters ``release`` names the new host: from then on
-    it only goes forward."""
+    it only rolls forward."""
 
     def step(name: str, act: Callable[[Move, Server], object]) -> Step[Server]:
         return Step(name, as_step(partial(act, move)))

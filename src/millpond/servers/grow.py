@@ -50,7 +50,7 @@ def check_grow(host: Host, server: Server, name: str, size: int) -> tuple[Server
 
 
 def growing(host: Host, details: GrowDetails) -> Verb[Server]:
-    """Begun, it goes forward: a disk that has grown cannot be made small again."""
+    """Begun, it rolls forward: a disk that has grown cannot be made small again."""
     stays = None if details.method.only_forward else partial(_refuse_grown, host, details)
     taken = (
         Step("claim", as_step(partial(_claim, host, details)), partial(steps.unclaim, host)),

@@ -70,7 +70,7 @@ class LiveMove(Move):
 
 
 def live_migrating(move: LiveMove) -> Verb[Server]:
-    """What libvirt says decides: once the domain has left its source, the move only goes forward,
+    """What libvirt says decides: once the domain has left its source, the move only rolls forward,
     and the record follows."""
 
     def step(name: str, act: Callable[[LiveMove, Server], object]) -> Step[Server]:

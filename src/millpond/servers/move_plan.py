@@ -73,7 +73,7 @@ def refuse_unmovable(host: Host, server: Server, *, live: bool = False) -> None:
     ):
         if has:
             reason = f"{what} in a file of its host, and libvirt offers no call for it"
-            raise _refusal(server, reason, f"'{Tool.SERVER} export' and 'import' make them anew")
+            raise _refusal(server, reason, f"'{Tool.SERVER} export' and 'import' make them again")
     own = {each.target for each in server.disks} | {server.cdrom.target if server.cdrom else ""}
     if unknown := sorted(steps.targets(host, server) - own):
         reason = f"its domain has disks that Millpond does not know: {', '.join(unknown)}"

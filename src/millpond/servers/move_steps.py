@@ -82,7 +82,7 @@ def _find_host(host: Host, name: str) -> Host:
 
 def migrating(move: Move) -> Verb[Server]:
     """Undone up to the switch. The write that enters ``remove`` names the new host: from then on
-    it only goes forward."""
+    it only rolls forward."""
 
     def step(name: str, act: Callable[[Move, Server], object]) -> Step[Server]:
         return Step(name, as_step(partial(act, move)))

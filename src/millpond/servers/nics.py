@@ -55,7 +55,7 @@ def remove(host: Host, server: Server, mac: str) -> None:
 
 
 def adding(host: Host, details: NicDetails) -> Verb[Server]:
-    """What its process left goes forward: the guest may have the NIC, and use it."""
+    """What its process left rolls forward: the guest may have the NIC, and use it."""
     undone = partial(_without, details)
     attach = as_step(partial(_attach, host, details))
     return Verb(

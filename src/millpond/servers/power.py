@@ -92,7 +92,7 @@ def restart(host: Host, server: Server, *, patience: float, tell: Tell = noop) -
 
 
 def starting(host: Host) -> Verb[Server]:
-    """What the record speaks of is written into the domain: it may have changed by hand."""
+    """What the record speaks of is written into the domain: it may have changed manually."""
     return Verb(
         "start",
         (

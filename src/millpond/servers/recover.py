@@ -105,7 +105,7 @@ def rebuild_records(host: Host) -> list[Server]:
 
 
 def _rebuild_record(host: Host, domain: MarkedDomain) -> Server | None:
-    """A domain that was cloned by hand carries another server's record: it is none of ours."""
+    """A domain that was cloned manually carries another server's record: it is none of ours."""
     found = _server(domain)
     if found.id != domain.uuid:
         LOG.warning("domain %s carries the record of server %s: left alone", domain.name, found.id)

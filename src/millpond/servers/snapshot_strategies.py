@@ -203,8 +203,8 @@ class Overlay:
             self._pool(overlay).create(spec)
 
     def begin(self, server: Server) -> None:
-        """The domain's copy of the record tells of it from before until after: who makes a lost
-        state directory anew from the domains must not forget the overlays."""
+        """The domain's copy of the record tells of it from before until after: who rebuilds a
+        lost state directory from the domains must not forget the overlays."""
         steps.write_metadata(self._host, server)
         paths = {
             server.get_disk(role).target: self._pool(overlay).get(overlay.volume).path

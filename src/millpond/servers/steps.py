@@ -305,7 +305,7 @@ def define(host: Host, server: Server) -> Server:
     lost = host.domains.define(wanted, _former(host, present))
     if lost:
         changed = "; ".join(lost)
-        LOG.warning("%s: changed by hand, and now again as recorded: %s", server.name, changed)
+        LOG.warning("%s: changed manually, and now again as recorded: %s", server.name, changed)
     sync_autostart(host, server)
     reserve_addresses(host, server.networks)
     return server

@@ -149,7 +149,7 @@ class Resource:
             yield from self._reading.body(response, offset, self.size)
 
     def _answer(self, session: requests.Session, offset: int) -> requests.Response:
-        """The first answer that leads nowhere else."""
+        """The first answer that is no redirect."""
         headers = {"Accept-Encoding": "identity"}  # the stored bytes, not packed ones
         if offset and self._version:
             headers |= {"Range": f"bytes={offset}-", "If-Range": self._version}

@@ -212,7 +212,7 @@ class Libvirtd:
         return self._keep(slow, self._connect(), instead_of=known)
 
     def _keep(self, slow: bool, connection: Connection, instead_of: Connection) -> Connection:
-        """Unless another thread has connected anew meanwhile: then that one's."""
+        """Unless another thread has reconnected meanwhile: then that one's."""
         with self._lock:
             found, _ = self._open.get(slow, (None, 0.0))
             chosen = connection if found in (None, instead_of) else found

@@ -64,7 +64,7 @@ def protect_snapshot(at: RbdSource) -> None:
 
 
 def unprotect_snapshot(at: RbdSource) -> bool:
-    """False while clones stand on it."""
+    """False while clones are backed by it."""
     return _unless(errno.EBUSY, at.access, "snap", "unprotect", at.name)
 
 

@@ -96,9 +96,9 @@ class BlankTemplates:
         return template
 
     def _refuse_to_replace(self, name: str) -> None:
-        """Formatted anew it would be another file system, under disks that stand on this one."""
+        """Formatted again it would be another file system, under the disks above it."""
         if self._publication.will_replace(name):
-            raise DamagedRecord(self._store.cache / name, "disks may stand on this template")
+            raise DamagedRecord(self._store.cache / name, "disks may be backed by this template")
 
     def _preparation(self, content: Content, size: int, filesystem: str) -> BlankPreparation:
         filesystem = "" if content is Content.SWAP else filesystem or self._filesystem

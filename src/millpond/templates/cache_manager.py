@@ -1,5 +1,5 @@
 """ImageCacheManager: removes the templates that nothing uses, and says why the others stay. Which
-host uses what is written beside the cache, as leases; an operator's word, as pins."""
+host uses what is written next to the cache, as leases; an operator's word, as pins."""
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

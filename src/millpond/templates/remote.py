@@ -62,7 +62,7 @@ class RemoteTemplates(TemplateStore):
     ) -> None:
         """Until it has its record, nobody takes what is there for a template."""
         if over is Leftover.WHOLE:
-            reason = "disks may stand on it, and libvirt puts no volume into another's place"
+            reason = "disks may be backed by it, and libvirt puts no volume into another's place"
             path = self.pool.get(name).path
             raise NeedsHostFiles(f"replacing template {name}", reason, path)
         size = part.stat().st_size

@@ -22,7 +22,7 @@ class Outcome(StrEnum):
     LINKED = "linked"
     """Its bytes are somebody else's to look after."""
     GONE = "gone"
-    """Removed or made anew while it was read."""
+    """Removed or recreated while it was read."""
     REPLACED = "replaced"
     SET_ASIDE = "set aside"
     """It was wrong, and is made again when it is needed."""
@@ -38,7 +38,7 @@ class Scrubbed:
 
 
 Renew = Callable[[Template], Template]
-"""Prepare the template of an image anew, from bytes that were compared with their digest."""
+"""Prepare the template of an image again, from bytes that were compared with their digest."""
 
 
 class Scrub:

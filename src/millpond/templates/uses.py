@@ -109,8 +109,8 @@ class TemplateUses:
 
 
 def _of_records(servers: Sequence[Server]) -> Iterator[Use]:
-    """A disk that stands on its template, be it as a clone in a Ceph cluster, where the template
-    goes with the one here; or an operation that may be making one from it."""
+    """A disk that is backed by its template, or a clone in a Ceph cluster, where the template goes
+    with the one here; or an operation that may be making one from it."""
     for server in servers:
         for disk in server.disks:
             stands = disk.overlay or disk.backend is Backend.RBD

@@ -141,7 +141,7 @@ def _states_its_format(disk: DiskXml) -> bool:
 
 def _put_layers(node: etree._Element, disk: DiskXml) -> None:
     """How it is cached, limited, ordered and addressed stays. Who opens it is said in its source,
-    and not beside, as Nova does."""
+    and not along with them, as Nova does."""
     remove(node, *_LAYERS, "auth")
     node.set("type", disk.type)
     driver = child(node, "driver")

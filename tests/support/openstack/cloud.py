@@ -166,7 +166,7 @@ class Cloud(Running):
         return str(provider.id)
 
     def reschedule(self, extra: Sections) -> None:
-        """Start the scheduler anew with these settings besides its own."""
+        """Start the scheduler again with these settings besides its own."""
         self._nova.configure(extra)
         self._scheduler.stop()
         with self._awaiting("nova-scheduler"):

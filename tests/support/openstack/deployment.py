@@ -34,7 +34,7 @@ class Deployment:
         self._place = cloud.compute.directory / directory
 
     def start(self, mapping: str = _MAPPING, extra: Sections | None = None) -> None:
-        """Configured anew, in place of whatever runs."""
+        """Configured again, in place of whatever runs."""
         self.compute.stop()
         for each in (self.instances, self._place):
             each.mkdir(parents=True, exist_ok=True)

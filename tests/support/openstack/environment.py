@@ -45,7 +45,7 @@ def python(release: int = NOVA) -> Path:
 
 def python_path(directory: Path) -> str:
     """By which it finds Millpond: our sources, and what Millpond's installation says of it,
-    copied into the directory, without all that is installed beside it."""
+    copied into the directory, without all that is installed next to it."""
     own = directory / "millpond-installed"
     for file in importlib.metadata.distribution("millpond").files or []:
         if file.parent.name.endswith(".dist-info"):

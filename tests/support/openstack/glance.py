@@ -1,4 +1,4 @@
-"""A real Glance with images in files and, beside a Cinder, in volumes and in Ceph."""
+"""A real Glance with images in files and, next to a Cinder, in volumes and in Ceph."""
 
 import functools
 import json
@@ -48,7 +48,7 @@ _PASTE = {
 
 
 class Glance(Api):
-    """With the store FILES, and beside a Cinder also with VOLUMES and, in its Ceph, RBD.
+    """With the store FILES, and next to a Cinder also with VOLUMES and, in its Ceph, RBD.
 
     Without a Keystone, whoever asks is an administrator; without another, its database is
     SQLite.

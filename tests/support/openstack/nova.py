@@ -1,4 +1,4 @@
-"""A real Nova: its API, conductor and scheduler, and nova-compute beside a private libvirtd."""
+"""A real Nova: its API, conductor and scheduler, and nova-compute next to a private libvirtd."""
 
 import shutil
 import signal

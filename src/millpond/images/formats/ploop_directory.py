@@ -1,7 +1,7 @@
 """A ploop directory to the one file in it that holds the disk.
 
 DiskDescriptor.xml names the files; whoever made the directory wrote it, so no more is taken from
-it than the name of a plain file beside it.
+it than the name of a plain file next to it.
 """
 
 import os
@@ -85,7 +85,7 @@ def _plain_name(path: Path, image: PloopImageXml) -> str:
     name = (image.file or "").strip()
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         reason = f"its {DESCRIPTOR} names no file in it: {name!r}"
-        raise ImageRefused(str(path), reason, "put the image beside it, and name it there")
+        raise ImageRefused(str(path), reason, "put the image next to it, and name it there")
     return name
 
 

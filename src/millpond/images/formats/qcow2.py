@@ -19,7 +19,7 @@ BACKING_FILE = Objection("it has a backing file", _ALONE)
 DATA_FILE = Objection("it keeps its data in another file", _ALONE)
 UNKNOWN_FEATURES = Objection(
     "it uses a version or a feature of qcow2 that is not known here",
-    "write it anew without special features: qemu-img convert -O qcow2",
+    "write it again without special features: qemu-img convert -O qcow2",
 )
 ENCRYPTED = Objection(
     "its content is encrypted",

@@ -70,7 +70,7 @@ class Cinder:
             return str(self._connection.current_project_id or "")
 
     def reserve(self, id: str) -> str:
-        """An attachment that leads nowhere yet. For no server: its owner may then detach it, and
+        """An attachment without a connector yet. For no server: its owner may then detach it, and
         nobody asks Nova."""
         with self._explaining(f"an attachment of volume {id} of Cinder"):
             made = self._api.create_attachment(id, mode=_READ_ONLY)

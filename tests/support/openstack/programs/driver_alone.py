@@ -222,7 +222,7 @@ def cleanup_of_a_server_from_before(driver: Driver) -> Any:
 
 
 def moved_here(driver: Driver) -> Any:
-    """A record from another host, and no volume: nothing is made anew."""
+    """A record from another host, and no volume: nothing is recreated."""
     instance = new_instance()
     make(driver, instance, "disk.swap")
     driver.millpond.pools.ensure("nova-disks-pool").delete(f"{instance.uuid}_disk.swap")
