@@ -211,6 +211,10 @@ def test_aborted_from_elsewhere_it_runs_on_at_the_source(images, slow_move):
     process = begin()
     wait_for(lambda: list(listening()), 60)
     assert set(listening()) == {"0100007F"}  # 127.0.0.1
+    assert images.json("server", "show", "web")["state"] == "migrating"
+    assert [each["state"] for each in images.json("server", "list")] == ["migrating"]
+    code, said = images.fails("server", "migrate", "web", "--dry-run", "--live")
+    assert (code, "another operation is under way on server 'web'" in said) == (4, True), said
     assert images.json("server", "migrate", "web", "--abort")["host"] == "alder"
     _, message = process.communicate(timeout=60)
     assert (process.returncode, "was aborted" in message) == (4, True), message

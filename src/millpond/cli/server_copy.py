@@ -11,6 +11,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
+from millpond.cli.hosts import HostOption
 from millpond.cli.output import as_json, details, transfer
 from millpond.cli.server import Json, Name, app, show_server
 from millpond.cli.server_snapshot import QuiesceOption, showing
@@ -33,7 +34,6 @@ NetworkOption = Annotated[
     list[str] | None, typer.Option(help=f"Instead of the networks that it was in. {NETWORK_HELP}")
 ]
 PublishOption = Annotated[list[str] | None, typer.Option(help=PUBLISH_HELP)]
-HostOption = Annotated[str, typer.Option(metavar="HOST", help="This host, if it is fit for it.")]
 StartOption = Annotated[bool, typer.Option("--start/--no-start", help="Start it.")]
 
 

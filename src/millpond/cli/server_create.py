@@ -20,6 +20,7 @@ from millpond.cli.devices import (
     VideoOption,
     VncOption,
 )
+from millpond.cli.hosts import HostOption
 from millpond.cli.output import as_json, complain, transfer
 from millpond.cli.server import Json, app, show_all
 from millpond.cli.waiting import PATIENCE, WaitOption, WaitTimeoutOption, wait_and_tell
@@ -90,10 +91,7 @@ def create(
     start: Annotated[bool, typer.Option("--start/--no-start", help="Start it.")] = True,
     wait: WaitOption = False,
     wait_timeout: WaitTimeoutOption = PATIENCE,
-    host: Annotated[
-        str,
-        typer.Option(metavar="HOST", help="This host, if it is fit for it."),
-    ] = "",
+    host: HostOption = "",
     force: Annotated[
         bool, typer.Option("--force", help="Take an ISO image as the root disk itself.")
     ] = False,

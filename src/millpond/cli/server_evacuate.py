@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
+from millpond.cli.hosts import Destination
 from millpond.cli.output import as_json, complain_of
 from millpond.cli.server import Json, Names, app, chosen, label
 from millpond.errors import BadInput
@@ -18,12 +19,11 @@ def evacuate(
     ctx: typer.Context,
     servers: Names = None,
     from_: Annotated[
-        str, typer.Option("--from", metavar="HOST", help="The host that is dead.")
+        str,
+        typer.Option("--from", metavar="HOST", help="The host that is dead."),
     ] = "",
     all_: Annotated[bool, typer.Option("--all", help="Every server of that host.")] = False,
-    host: Annotated[
-        str, typer.Option(metavar="HOST", help="To this host. Default: the best that fits.")
-    ] = "",
+    host: Destination = "",
     fenced: Annotated[
         bool,
         typer.Option("--fenced", help="The host is off, or cut off from its storage: I know it."),

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from millpond.cli.hosts import Destination
 from millpond.cli.output import as_json, details, steps, table
 from millpond.cli.server import PATIENCE, Json, Name, app
 from millpond.cli.verdicts import plain, show_verdicts
@@ -23,9 +24,7 @@ from millpond.servers.move_plan import MovePlan, Travel
 def migrate(
     ctx: typer.Context,
     server: Name,
-    host: Annotated[
-        str, typer.Option(metavar="HOST", help="To this host. Default: the best that fits.")
-    ] = "",
+    host: Destination = "",
     stop: Annotated[
         bool, typer.Option("--stop", help="Stop it if it runs, and start it again there.")
     ] = False,
@@ -71,6 +70,8 @@ def migrate(
     if not live and (auto_converge or post_copy):
         option = "--auto-converge" if auto_converge else "--post-copy"
         raise BadOption(option, "it is for a server that moves while it runs", "add --live")
+    if force and not (stop or live or abort):
+        raise BadOption("--force", "it is for a server that is stopped first", "add --stop")
     if live:
         _refuse_beside("--live", {"--stop": stop, "--force": force, "--abort": abort})
     if abort:

@@ -51,7 +51,7 @@ def resize(
         advised = "add --disk, --vcpus, --memory or --flavor; or only --confirm or --revert"
         raise BadInput(alone if confirm or revert_ else "no size was said", advised)
     sizes = Sizes(vcpus=vcpus or 0, memory=parse_size(memory) if memory else 0)
-    size = parse_size(disk) if disk else 0
+    size = parse_size(disk) if disk else None
     if memory:
         check_memory(sizes.memory)
     deployment = Deployment.load(ctx.obj.config_files)
@@ -71,7 +71,9 @@ def resize(
         show_server(deployment, done, json)
 
 
-def _with_flavor(server: Server, flavor: Flavor, sizes: Sizes, disk: int) -> tuple[Sizes, int]:
+def _with_flavor(
+    server: Server, flavor: Flavor, sizes: Sizes, disk: int | None
+) -> tuple[Sizes, int | None]:
     """With what is said besides. A root disk that is large enough already stays as it is, if the
     flavour does not say a size."""
     own = server.flavor
@@ -85,13 +87,15 @@ def _with_flavor(server: Server, flavor: Flavor, sizes: Sizes, disk: int) -> tup
         memory=sizes.memory or flavor.memory,
         flavor=flavor.name,
     )
-    return wanted, disk or flavor.disk
+    return wanted, (flavor.disk or None) if disk is None else disk
 
 
-def _resize(host: Host, server: Server, revertable: bool, sizes: Sizes, disk: int) -> Server:
+def _resize(
+    host: Host, server: Server, revertable: bool, sizes: Sizes, disk: int | None
+) -> Server:
     """What cannot be is refused before anything is changed; one that fails leaves nothing of what
     was kept for it."""
-    if disk and (revertable or sizes != Sizes()):
+    if disk is not None and (revertable or sizes != Sizes()):
         grow.check_grow(host, server, "disk", disk)
     if revertable:
         resizing.check_resize(host, server, sizes)
@@ -102,7 +106,7 @@ def _resize(host: Host, server: Server, revertable: bool, sizes: Sizes, disk: in
     try:
         if sizes != Sizes():
             server = resizing.resize(host, server, sizes)
-        return grow.grow(host, server, "disk", disk) if disk else server
+        return server if disk is None else grow.grow(host, server, "disk", disk)
     except MillpondError:
         if revertable:
             with suppress(MillpondError):

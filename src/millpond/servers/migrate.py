@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from millpond.errors import BadOption, ImageNotFound, ImageRefused, MillpondError, NoSuchHost
+from millpond.errors import BadOption, Busy, ImageNotFound, ImageRefused, MillpondError, NoSuchHost
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
 from millpond.images.intake import Intake
@@ -93,6 +93,8 @@ def migrate(deployment: Deployment, server: Server, request: MigrateRequest) -> 
 def decide(deployment: Deployment, server: Server, request: MigrateRequest) -> MoveDecision:
     """Where it would go, with a verdict for every host, and how its disks would travel."""
     source = deployment.host_of(server)
+    if deployment.records.is_worked_on(server):
+        raise Busy(f"server {server.name!r}")
     current = steps.load_idle(source, server)
     starts = _check(deployment, source, current, request)
     plans: dict[str, MovePlan] = {}
