@@ -245,3 +245,25 @@ def test_what_was_under_way_gives_way_unless_it_changes_disks(shared, alder):
     assert shared.deployment().server("grown").operation is None
     assert not {"started", "moved"} & set(domains(shared, "alder"))
     assert shared.ok("doctor", "--placement").endswith("no problem\n")
+
+
+def test_a_guest_that_had_arrived_is_not_started_again(shared, alder):
+    """Its live migration was killed, and then its host died: it runs at the destination."""
+    create(shared, "web", "qcow2")
+    wait_for(lambda: ticks(shared, "web"), 60)
+    kill_at(shared, "live migrate", "migrate", StepMoment.END, "live", "web", "birch")
+    alder.lose_power()
+    assert shared.where("web") == "alder"
+    (listed,) = shared.json("server", "list")
+    assert listed["state"] == "interrupted (live migrate: migrate)"
+    told = " ".join(shared.run("doctor", "--host", "birch").stdout.split())
+    assert "was left at step 'migrate' of its 'live migrate'" in told
+    assert "do not undefine or start it" in told
+    (would,) = shared.json("server", "evacuate", "web", "--from", "alder", "--dry-run")
+    assert (would["host"], would["error"], shared.where("web")) == ("birch", "", "alder")
+    shared.ok("server", "evacuate", "web", *FENCED)
+    assert (shared.where("web"), state(shared, "birch", "web")) == ("birch", "running")
+    before = ticks(shared, "web")[-1]
+    wait_for(lambda: ticks(shared, "web")[-1] > before, 60)
+    assert "BOOTS 0002" not in console(shared, "web")
+    assert shared.json("server", "show", "web")["state"] == "running"

@@ -290,9 +290,15 @@ def test_what_cannot_be_is_refused_and_nothing_has_changed(
     shutil.move(disk, disk.with_name("away"))
     refused(5, "is missing")
     disk.symlink_to(disk.with_name("away"))
-    refused(5, "it is no plain file")
+    refused(5, f"{disk} is a symbolic link")
     disk.unlink()
     shutil.move(disk.with_name("away"), disk)
+    for path in (base, nova.directory):
+        away = shutil.move(path, path.with_name("away"))
+        path.symlink_to(away)
+        refused(5, f"{path} is a symbolic link")
+        path.unlink()
+        shutil.move(away, path)
     for status, said, *words in (
         (2, "no server is named", "run"),
         (2, "--live and --stop exclude each other", "run", "web", "--live", "--stop"),
@@ -351,14 +357,22 @@ def test_all_servers_of_a_compute_node_at_once(millpond, connection, micro_guest
     done = millpond.run("server", "list")
     assert "7 servers with disks in Nova's legacy layout" in done.stderr
     assert millpond.fails("server", "adopt")[0] == 2
-    told = millpond.ok("server", "adopt", "--all", "--yes")
-    assert told.count("adopted web") == 6
+    for words in (("run", "--all"), ("run", "--all", "--dry-run"), ("revert", novas[0].id)):
+        code, said = millpond.fails("transition", *words)
+        assert (code, "and not adopted" in said, "adopt --all" in said) == (4, True, True), said
+    told = millpond.run("server", "adopt", "--all", "--yes")
+    assert (told.returncode, told.stdout.count("adopted web")) == (4, 6)
+    assert f"server {torn.id} cannot be adopted" in told.stderr
     for each in novas[:3]:
         connection.lookupByUUIDString(each.id).create()
     told = millpond.run("transition", "run", "--all", "--parallel", "4")
     assert (told.returncode, told.stdout.count("moved web")) == (5, 3)
     assert told.stderr.count("stays in Nova's legacy layout") == 3
-    assert millpond.ok("transition", "run", "--all", "--live").count("moved web") == 3
+    told = millpond.run("transition", "run", "--all", "--live")
+    assert (told.returncode, told.stdout.count("moved web")) == (4, 3)
+    assert f"server {torn.id} is Nova's and not adopted" in told.stderr
+    assert "web0" in (said := millpond.ok("transition", "run", "web0")), said
+    assert "has no disks in Nova's legacy layout" in said
     assert [each["id"] for each in millpond.json("transition", "status")] == [torn.id]
     assert sorted(os.listdir(millpond.disks)) == sorted(f"{each.id}_disk" for each in novas)
     millpond.configure("images_type = libvirt-storage")

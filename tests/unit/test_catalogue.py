@@ -22,6 +22,7 @@ from millpond.errors import (
     BadOption,
     DamagedRecord,
     FileNotReadable,
+    ImageInUse,
     ImageNotFound,
     ImageRefused,
     MillpondError,
@@ -456,6 +457,15 @@ def test_a_place_that_does_not_exist_is_bad_input(
 
 
 # Removing
+
+
+def test_an_image_that_a_server_begins_to_need_stays(catalogue: Intake, disk: Path) -> None:
+    """It is recorded after somebody looked, and before the image goes."""
+    image = catalogue.add(disk, name="needed")
+    with pytest.raises(ImageInUse, match="web"):
+        catalogue.remove(image, lambda: ("web",))
+    assert catalogue.get("needed") == image
+    assert catalogue.local_file(image).exists()
 
 
 def test_content_goes_with_the_last_image_that_needs_it(

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -137,7 +138,7 @@ def remove(ctx: typer.Context, images: Names, json: Json = False) -> None:
             raise ImageInUse(image.name, servers, needing)
     for image in sorted(found, key=_is_needed):
         _remove_templates(deployment, image)
-        catalogue.remove(image)
+        catalogue.remove(image, partial(deployment.image_users, image))
         if not json:
             print(f"removed {image.name} ({image.id[:8]})")
     if json:

@@ -30,7 +30,7 @@ def adopt(
         list[str] | None, typer.Argument(metavar="ID...", help="The servers' ids in Nova.")
     ] = None,
     all_: Annotated[
-        bool, typer.Option("--all", help="Every server that nothing stands in the way of.")
+        bool, typer.Option("--all", help="Every server; what is in the way of one is said.")
     ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", help="Nova does not work on them any more.")
@@ -51,8 +51,10 @@ def adopt(
         check_adoptable(there, layout, ids[0])
     if ids and not yes:
         _ask()
+    if not ids and not json:
+        print("no server of Nova's is left to be adopted")
     adopted, failed = try_each(ids, lambda each: take_over(there, layout, each))
-    if len(ids) == 1:
+    if len(ids) == 1 and not all_:
         show_server(deployment, adopted[0], json)
     elif json:
         print(as_json([{"id": each.id, "name": each.name} for each in adopted]))
@@ -64,8 +66,8 @@ def adopt(
 
 def _find_all(host: Host, layout: NovaLayout) -> list[ServerId]:
     found = status(layout, host.records, host.libvirtd, host.domain_records)
-    fit = (each for each in found if not each.adopted and not each.in_the_way)
-    return [ServerId(each.id) for each in sorted(fit, key=lambda each: each.name)]
+    novas = (each for each in found if not each.adopted)
+    return [ServerId(each.id) for each in sorted(novas, key=lambda each: each.name)]
 
 
 def _ask() -> None:

@@ -52,6 +52,8 @@ def evacuate(
             print(f"{verb} {label(server)} to {told[-1]['host']}")
     if json:
         print(as_json(told))
+    elif not dry_run:
+        print(f"host {from_} is disabled")
     raise typer.Exit(status)
 
 

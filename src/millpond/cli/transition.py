@@ -10,7 +10,7 @@ import typer
 from millpond.cli.hosts import HostNames
 from millpond.cli.output import as_json, complain, details, transfer
 from millpond.cli.server import PATIENCE, Json, Name, Names, Timeout, Yes, chosen, label, tell
-from millpond.errors import BadInput, MillpondError, NeedsHostFiles
+from millpond.errors import BadInput, Conflict, MillpondError, NeedsHostFiles, NotFound, Tool
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
 from millpond.hosts.legacy import find_layout
@@ -34,6 +34,8 @@ from millpond.system.threads import each_of
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
+_SOME = 4
+"""That are named: the rest is in the status."""
 _NONE = "no server has disks in Nova's legacy layout"
 
 
@@ -89,7 +91,7 @@ def run(
         raise BadInput("--live and --stop exclude each other", "leave one out")
     request = TransitRequest(stop=stop, live=live, patience=0 if force else timeout)
     deployment = Deployment.load(ctx.obj.config_files)
-    found = chosen(deployment, servers, all_)
+    found = _choose(deployment, servers, all_)
     todo = sorted(filter(is_unfinished, found), key=lambda each: each.name)
 
     def attempt(server: Server) -> Moved | NotMoved:
@@ -107,15 +109,32 @@ def run(
     verb = "would move" if dry_run else "moved"
     with transfer("copying disks", lambda: None) as progress:
         done = [_tell(each, verb, json) for each in each_of(todo, attempt, parallel)]
-    for host in deployment.select(None) if not dry_run else ():
-        moved = [each.server for each in done if isinstance(each, Moved)]
-        refresh_pools(host, [each for each in moved if each.host == host.name])
+    if not dry_run:
+        _refresh(deployment, done)
+    novas = _find_novas(deployment) if all_ else []
     if json:
         print(as_json([_plain(each) for each in done]))
-    elif not todo:
+    else:
+        _tell_others([each for each in found if each not in todo], all_, bool(todo or novas))
+    errors = [each.error for each in done if isinstance(each, NotMoved)]
+    if novas:
+        errors.append(_not_adopted([each.id for each in novas]))
+        complain(errors[-1])
+    raise typer.Exit(errors[0].exit_code if errors else 0)
+
+
+def _refresh(deployment: Deployment, done: Sequence[Moved | NotMoved]) -> None:
+    moved = [each.server for each in done if isinstance(each, Moved)]
+    for host in deployment.select(None):
+        refresh_pools(host, [each for each in moved if each.host == host.name])
+
+
+def _tell_others(servers: Sequence[Server], all_: bool, has_some: bool) -> None:
+    """Of those that were named and have nothing to be moved; of all, if there are none."""
+    if all_ and not has_some:
         print(_NONE)
-    failed = [each.error for each in done if isinstance(each, NotMoved)]
-    raise typer.Exit(failed[0].exit_code if failed else 0)
+    for each in () if all_ else servers:
+        print(f"{label(each)} has no disks in Nova's legacy layout")
 
 
 @app.command()
@@ -123,7 +142,8 @@ def revert(ctx: typer.Context, server: Name, yes: Yes = False, json: Json = Fals
     """Give a server back to Nova. Its disks go where Nova's own driver finds them, and Millpond
     forgets it. It must be off. On a terminal it asks first."""
     deployment = Deployment.load(ctx.obj.config_files)
-    host, found = deployment.find(server)
+    (found,) = _choose(deployment, [server])
+    host = deployment.host_of(found)
     if not yes and sys.stdin.isatty():
         question = f"Millpond will know nothing of {label(found)} any more. Give it back to Nova?"
         typer.confirm(question, abort=True, err=True)
@@ -132,6 +152,31 @@ def revert(ctx: typer.Context, server: Name, yes: Yes = False, json: Json = Fals
         print(as_json(_plain(done)))
     else:
         print(f"gave {label(found)} back to Nova: its disks are in {_directory(host, found)}")
+
+
+def _choose(
+    deployment: Deployment, names: Sequence[str] | None, all_: bool = False
+) -> list[Server]:
+    """Of one that is still Nova's the reason is said."""
+    try:
+        return chosen(deployment, names, all_)
+    except NotFound as error:
+        novas = _find_novas(deployment)
+        if named := [each.id for each in novas if {each.id, each.name} & {*(names or ())}]:
+            raise _not_adopted(named) from error
+        raise
+
+
+def _find_novas(deployment: Deployment) -> list[LegacyStatus]:
+    found = (each for host in deployment.select(None) for each in _find_status(host))
+    return [each for each in found if not each.adopted]
+
+
+def _not_adopted(ids: Sequence[str]) -> Conflict:
+    which = f"server {ids[0]} is" if len(ids) == 1 else f"{len(ids)} servers are"
+    some = "" if len(ids) == 1 else f": {', '.join(ids[:_SOME])}{', …' if ids[_SOME:] else ''}"
+    advised = f"'{Tool.SERVER} adopt --all' adopts what can be, '{Tool.LEGACY}' says what cannot"
+    return Conflict(f"{which} Nova's and not adopted{some}", advised)
 
 
 def _directory(host: Host, server: Server) -> Path:
@@ -156,7 +201,7 @@ def _plain(found: Moved | NotMoved) -> dict[str, Any]:
     return {**plain, "disks": found.disks, "copied": found.copied, "error": ""}
 
 
-def _find_status(host: Host, *, asked_for: bool) -> Sequence[LegacyStatus]:
+def _find_status(host: Host, *, asked_for: bool = False) -> Sequence[LegacyStatus]:
     """A host where it cannot be told is passed over, unless somebody asked for it."""
     try:
         layout = find_layout(host)

@@ -10,6 +10,7 @@ from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON, MarkedDomain
 from millpond.libvirt.facts import facts_of
+from millpond.model.move import hosts_of
 from millpond.model.names import ServerId
 from millpond.model.server import Server
 from millpond.servers import leftovers, steps
@@ -98,6 +99,8 @@ def describe_copy(host: Host, domain: MarkedDomain) -> Finding | None:
     elsewhere = host.records.host_of(id)
     if elsewhere is None:
         return None
+    if found := _describe_move(host, id):
+        return found
     runs = host.domains.state(id) in ON
     state = ", and runs: two guests may write to the same disks" if runs else ""
     what = f"domain {domain.name!r} is that of a server which is on host {elsewhere}{state}"
@@ -106,6 +109,23 @@ def describe_copy(host: Host, domain: MarkedDomain) -> Finding | None:
         return problem(what, f"do not start it here; {does}")
     does = f"'{Tool.REPAIR}' {'powers it off and ' if runs else ''}removes it, and no disk"
     return problem(what, f"do not start it here; {does}", partial(_remove_copy, host, id))
+
+
+def _describe_move(host: Host, id: ServerId) -> Finding | None:
+    """One that is under way to or from here: its journal says what the domain is."""
+    server = host.shared.records.find(id)
+    if server is None or server.operation is None or host.name not in hosts_of(server):
+        return None
+    if host.shared.records.is_worked_on(server):
+        what = (
+            f"server {server.name!r} of host {server.host} is being moved, and has a domain here"
+        )
+        return warning(what, "wait until that has ended")
+    reached = f"at step {server.operation.step!r} of its {server.operation.verb!r}"
+    return problem(
+        f"server {server.name!r} of host {server.host} has a domain here: it was left {reached}",
+        f"do not undefine or start it; '{Tool.REPAIR}' of all hosts finishes or undoes the move",
+    )
 
 
 def _has_domain(host: Host, name: str, id: ServerId) -> bool:

@@ -12,7 +12,7 @@ complete.
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,14 +105,17 @@ class Catalogue:
             raise unreadable[0]
         raise ImageNotFound(name_or_id, did_you_mean(images, name_or_id))
 
-    def remove(self, image: Image) -> None:
-        """Forget an image, and its content if no other image has the same. Whether a server
-        needs it is for the caller to find out."""
+    def remove(self, image: Image, find_servers: Callable[[], tuple[str, ...]] = tuple) -> None:
+        """Forget an image, and its content if no other image has the same, unless a server needs
+        it. One that is being created is recorded before its image is read, so this is asked last:
+        either it is found here, or the image is missing there."""
         with self._writing(), self._locks.hold(LOCK):
             if not self._record(image.id).exists():
                 raise ImageNotFound(image.id)
             if needing := booted_with(self.every(), image):
                 raise ImageInUse(image.name, images=needing)
+            if servers := find_servers():
+                raise ImageInUse(image.name, servers)
             others = [each for each in self.every() if each.id != image.id]
             files.remove(self._record(image.id))
             files.sync_directory(self._records)

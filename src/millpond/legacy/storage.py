@@ -88,6 +88,13 @@ class LegacyStorage:
         """What it needs and is not there."""
         return [path for path in self._files(disk) if not path.is_file()]
 
+    def linked(self, disk: Disk) -> Path | None:
+        """What of it somebody has put in another place: nobody else's files are moved or become
+        templates."""
+        needed = self._files(disk)
+        places = (*needed, needed[0].parent)
+        return next((each for each in places if each.is_symlink()), None)
+
     def delete(self, disk: Disk) -> None:
         """What is this disk's, its line in disk.info, and the directory once nothing is left."""
         path = Path(disk.path)

@@ -25,6 +25,8 @@ from millpond.servers import delete as deletion
 from millpond.servers import steps
 from millpond.servers.create import ServerRequest, plan_server, scheduling_request
 
+LOG = logging.getLogger(__name__)
+
 UNKNOWN = "unknown"
 """So begins the state of a server whose host cannot be asked."""
 
@@ -64,8 +66,6 @@ def _underway(server: Server, records: Records) -> str | None:
         return _DOING.get(operation.verb, operation.verb)
     return f"interrupted ({operation.verb}: {operation.step})"
 
-
-LOG = logging.getLogger(__name__)
 
 Addresses = Mapping[str, tuple[str, ...]]
 """By MAC."""
@@ -160,7 +160,8 @@ def _states_on(deployment: Deployment, name: str, servers: Sequence[Server]) -> 
         return statuses(servers, host.records, host.domains)
     except HostProblem as error:
         LOG.warning("%s; %s", error, error.advice)
-        return {each.id: f"{UNKNOWN}: host {name} does not answer" for each in servers}
+        silent = f"{UNKNOWN}: host {name} does not answer"
+        return {each.id: _underway(each, deployment.records) or silent for each in servers}
 
 
 def addresses(

@@ -39,7 +39,7 @@ from millpond.servers.move_plan import (
     require_volume,
     taking_networks,
 )
-from millpond.servers.move_recovery import find_now, settle
+from millpond.servers.move_recovery import find_arrived, find_now, settle
 from millpond.servers.move_steps import Move
 from millpond.servers.supersede import end_claim, supersede
 
@@ -102,6 +102,9 @@ def decide(
             if each.host != request.source:  # interrupted after its switch, it is finished
                 yield each.host
                 continue
+            if arrived := find_arrived(deployment.hosts[request.source], each):
+                yield arrived
+                continue
             current = _without_begun(each, request.source)
             _refuse_unsaved(current)
             plan = _planning(deployment, current, {})
@@ -157,7 +160,8 @@ def _evacuate(deployment: Deployment, server: Server, request: EvacuateRequest) 
     written down until the first step of this takes its place."""
     with deployment.records.lock(server):
         current = deployment.records.find(server.id)
-        if current and _has_left(current, request.source):
+        host = deployment.hosts[request.source]
+        if current and (_has_left(current, request.source) or find_arrived(host, current)):
             current = settle(deployment.host_of(current), current)
             if current.host != request.source:
                 return current

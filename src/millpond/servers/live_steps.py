@@ -57,6 +57,8 @@ from millpond.xml.migration import move as move_xml
 LOG = logging.getLogger(__name__)
 
 LIVE_MIGRATE = "live migrate"
+ARRIVING = ("migrate", "switch")
+"""Steps at which the guest may be at the destination before the record says so."""
 _NO_POST_COPY = "Postcopy is not supported"
 """Says QEMU (migration/migration.c), without a code of its own."""
 
@@ -244,7 +246,7 @@ def _stay(move: LiveMove, server: Server) -> None:
 
 
 def _has_arrived_at(move: LiveMove, server: Server, step: str) -> bool:
-    return step in ("migrate", "switch") and has_arrived(move, server)
+    return step in ARRIVING and has_arrived(move, server)
 
 
 def has_arrived(move: LiveMove, server: Server) -> bool:

@@ -10,7 +10,14 @@ from millpond.records import journal
 from millpond.records.journal import Verb
 from millpond.records.records import Records, ServerJournal
 from millpond.servers.evacuate_steps import EVACUATE, evacuating
-from millpond.servers.live_steps import LIVE_MIGRATE, LiveMove, live_migrating
+from millpond.servers.leftovers import UNREACHABLE
+from millpond.servers.live_steps import (
+    ARRIVING,
+    LIVE_MIGRATE,
+    LiveMove,
+    has_arrived,
+    live_migrating,
+)
 from millpond.servers.move_steps import Move, migrating
 
 
@@ -30,6 +37,19 @@ def settle(host: Host, server: Server) -> Server:
     verb = moving(host, operation.verb, operation.details)
     notes = ServerJournal(host.records, operation.details)
     return journal.recover(verb, operation.step, server, notes, host.watch) or server
+
+
+def find_arrived(host: Host, server: Server) -> str:
+    """Where the guest of an interrupted live migration runs although the record does not name that
+    host yet. Empty: it has not left, or nobody knows."""
+    operation = server.operation
+    if not operation or operation.verb != LIVE_MIGRATE or operation.step not in ARRIVING:
+        return ""
+    assert isinstance(operation.details, MigrateDetails)
+    with suppress(*UNREACHABLE):
+        if has_arrived(LiveMove(host=host, details=operation.details), server):
+            return operation.details.destination
+    return ""
 
 
 def find_now(records: Records, server: Server) -> Server:

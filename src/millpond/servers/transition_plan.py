@@ -62,6 +62,8 @@ def plan_files_in(host: Host, server: Server) -> TransitionDetails:
     for disk in here:
         if missing := host.legacy_storage.missing(disk):
             raise DiskRefused(disk.path, f"{', '.join(map(str, missing))} is missing")
+        if linked := host.legacy_storage.linked(disk):
+            raise DiskRefused(disk.path, f"{linked} is a symbolic link")
     there = tuple(as_volume(host, server, each) for each in here)
     return _plan(host, server, here, there)
 
