@@ -10,6 +10,7 @@ import pycdlib
 import pytest
 
 from millpond.disks.backend import ImageFile
+from millpond.libvirt.migration import is_cpu_known
 from millpond.model.formats import DiskFormat
 from millpond.records.journal import StepMoment
 from tests.real.test_kill import moments
@@ -247,12 +248,14 @@ def test_killed_in_the_middle_it_runs_on_at_the_source(images, slow_move, repair
     check_only_on(images, "web", "birch")
 
 
+@pytest.mark.parametrize("loses", ["libvirtd", pytest.param("power", marks=pytest.mark.full)])
 def test_a_destination_that_dies_in_the_middle_leaves_it_at_the_source(
-    images, slow_move, host_daemons
+    images, slow_move, host_daemons, loses
 ):
     guest, begin = slow_move
     process = begin()
-    host_daemons["birch"].kill()
+    birch = host_daemons["birch"]
+    birch.kill() if loses == "libvirtd" else birch.lose_power()
     try:
         _, message = process.communicate(timeout=120)
         assert (process.returncode, host_daemons["birch"].uri in message) == (6, True), message
@@ -321,7 +324,7 @@ def test_deleted_after_it_has_left_it_is_gone_there(images):
 def test_all_other_verbs_know_a_server_that_has_moved_and_still_runs(images):
     guest = create(images, "web", "qcow2", "--disk", "1G")
     images.ok("server", "disk", "add", "web", "--size", "64M")
-    images.ok("server", "migrate", "web", "--host", "birch", "--live")
+    images.ok("server", "migrate", "web", "--host", "birch", "--live", "--auto-converge")
     images.ok("server", "disk", "grow", "web", "disk", "--size", "2G")
     images.ok("server", "snapshot", "web", "kept")
     assert "no problem" in images.ok("doctor")
@@ -419,3 +422,12 @@ def test_what_is_only_read_is_there_before_the_guest(images, workdir):
     images.ok("server", "cdrom", "eject", "new")
     images.ok("server", "delete", "new")
     assert [images.volumes(each) for each in images.hosts] == [[], [], []]
+
+
+def test_a_destination_is_known_to_lack_what_the_cpu_of_a_guest_has(images):
+    """By its libvirt, which knows QEMU: with TCG there is no AVX-512."""
+    libvirtd = images.deployment().hosts["birch"].libvirtd
+    lacks = "<feature policy='require' name='avx512f'/>"
+    for feature, is_known in (("", True), (lacks, False)):
+        cpu = f"<cpu mode='custom' match='exact'><model>qemu64</model>{feature}</cpu>"
+        assert is_cpu_known(libvirtd, cpu, "pc", "qemu") is is_known

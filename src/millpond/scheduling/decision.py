@@ -8,7 +8,7 @@ from typing import Self
 from millpond.errors import NoValidHost, Tool
 from millpond.scheduling.placement import Placement, Provider, Summary
 from millpond.scheduling.providers import DISK, MEMORY, VCPU, Hosts
-from millpond.scheduling.query import PlacementQuery, SchedulingRequest
+from millpond.scheduling.query import PlacementQuery, Purpose, SchedulingRequest
 from millpond.scheduling.traits import DISABLED, IMAGE_TYPES
 
 _LISTED = 10
@@ -90,6 +90,10 @@ class Decision:
             )
         if self.request.purpose.moves:
             return f"'{Tool.SERVER} migrate SERVER --dry-run' shows every host and what it lacks"
+        if self.request.purpose is Purpose.EVACUATE:
+            return (
+                "it goes to a host that shares the pools of its disks, or comes back with its own"
+            )
         return f"'{Tool.EXPLAIN}' shows every host and what it lacks"
 
 
