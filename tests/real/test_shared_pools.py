@@ -1,7 +1,10 @@
 """Pools that several hosts share count once, and only if they were proven to be one (B32)."""
 
+import hashlib
+
 import pytest
 
+from millpond.disks.backend import ImageFile
 from millpond.libvirt.memory_pool import MemoryPool
 from millpond.libvirt.sharing import sharers
 from millpond.model.formats import DiskFormat
@@ -112,3 +115,42 @@ def test_groups_that_have_a_host_in_common_are_one() -> None:
     found = merge_groups(shared, {"a": "A", "b": "B", "c": "C", "d": "D"})
     assert found["a"] == found["b"] == found["c"] == {POOL: frozenset("ABC")}
     assert found["d"] == {}
+
+
+@pytest.mark.parametrize("live", [False, True], ids=["off", "live"])
+def test_disks_that_a_host_has_formatted_move_within_a_shared_pool(shared, micro_guest, live):
+    """The templates of swap and ephemeral disks are not the other host's: they become whole."""
+    shared.ok("image", "add", micro_guest.path, "--name", "guest")
+    pools(shared)
+    words = ("--image", "guest", "--memory", "32M", "--swap", "8M", "--ephemeral", "16M")
+    where = ("--network", "none", "--host", "alder", "--no-start")
+    shared.ok("server", "create", "web", *words, *where)
+    before = {role: content(shared, role) for role in ("disk.swap", "disk.eph0")}
+    way = ("--live",) if live else ()
+    if live:
+        shared.ok("server", "start", "web")
+    for host, suffix in (("birch", ".rebuilt"), ("alder", ".rebuilt")):
+        shared.ok("server", "migrate", "web", "--host", host, *way)
+        server = shared.deployment().server("web")
+        assert server.host == host
+        volumes = {each.role: each.volume for each in server.disks}
+        assert volumes["disk.swap"] == f"{server.id}_disk.swap{suffix}"
+        assert volumes["disk"] == f"{server.id}_disk"
+        found = {each.name for each in (shared.directory / "shared/disks").iterdir()}
+        assert found == {*volumes.values()}
+        assert shared.json("server", "show", "web")["state"] == ("running" if live else "stopped")
+    shared.ok("server", "stop", "web", "--force")
+    assert {role: content(shared, role) for role in before} == before
+    shared.ok("server", "start", "web")
+    assert "no problem" in shared.ok("doctor")
+    assert shared.ok("doctor", "--placement").endswith("no problem\n")
+    shared.ok("server", "delete", "web", "--yes")
+    assert not list((shared.directory / "shared/disks").iterdir())
+
+
+def content(hosts, role):
+    """Of a disk that its guest does not use."""
+    host, server = hosts.deployment().find("web")
+    path = hosts.directory / "content.raw"
+    host.disks.extract(server.get_disk(role), ImageFile(path=path, format=DiskFormat.RAW))
+    return hashlib.sha256(path.read_bytes()).digest()

@@ -127,8 +127,9 @@ def test_an_overlay_on_something_else_travels_whole_and_stands_alone(ends, why):
     assert (there.overlay, there.template) == (False, None)
     assert found.size >= 4096
     ends.birch.pool.create(VolumeSpec(name=disk.volume, format=DiskFormat.RAW, capacity=MiB))
-    with pytest.raises(UnfitHost, match="cannot have what disk is backed by"):
-        ends.plan(server, ("disks",))
+    shared = ends.plan(server, ("disks",))
+    assert shared.travels[0].way is Way.WHOLE
+    assert shared.details.there[0].volume == f"{disk.volume}.rebuilt"
 
 
 def test_in_a_shared_pool_nothing_travels_if_the_host_sees_it(ends):

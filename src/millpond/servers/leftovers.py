@@ -105,6 +105,8 @@ def is_one(own: Host, disk: Disk | None, other: Host, copy: Disk) -> bool:
     where the copy may be all that there is."""
     if disk is None or disk.path or copy.path:  # a file in Nova's layout is no volume
         return False
+    if disk.volume != copy.volume:  # in one pool: an overlay there, and all of it here
+        return False
     pool, others = own.pools.ensure(disk.pool), other.pools.ensure(copy.pool)
     others.refresh()
     volume = others.find(copy.volume)

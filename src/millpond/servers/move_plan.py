@@ -16,6 +16,7 @@ from millpond.model.devices import Devices
 from millpond.model.formats import Backend
 from millpond.model.image import Image
 from millpond.model.move import MigrateDetails, Way
+from millpond.model.names import rebuilt_name
 from millpond.model.operation import ROOT
 from millpond.model.server import SAVED, Content, Disk, Firmware, Server
 from millpond.model.sizes import format_size
@@ -189,10 +190,10 @@ def _plan_disk(
     way = Way.NEW if is_new else way
     if disk.overlay and disk.template:
         alike, fetched = _find_base(source, destination, server, disk)
-        if not alike and is_shared:
-            reason = f"host {destination.name!r} cannot have what {disk.role} is backed by"
-            raise UnfitHost(reason)
         way = way if alike else Way.WHOLE
+        if not alike and is_shared and not disk.path:  # next to it, in the same pool
+            there = replace(there, volume=rebuilt_name(there.volume))
+            refuse_volume(destination, there)
     if way is Way.WHOLE:
         there = replace(there, overlay=False, template=None)
     size = _size(source, disk, way)
