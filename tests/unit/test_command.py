@@ -162,3 +162,20 @@ def test_the_verbs_of_servers_that_copy_nothing_load_no_inspection_of_images():
     loaded = done.stdout.split()
     assert "millpond.servers.delete" in loaded
     assert not {"millpond.images.receive", "placement", "openstack", "os_brick"} & set(loaded)
+
+
+@pytest.mark.parametrize("verb", ["stop", "show", "list"])
+def test_a_verb_that_was_asked_for_loads_no_sibling_of_its_own_module(verb):
+    code = f"""if True:
+        import sys
+        from millpond.cli import main
+        main.load_command("server", ["server", {verb!r}])
+        print(*(each for each in sys.modules if each.startswith("millpond.cli.server_")))"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["millpond.cli.server_lines"]
+
+
+def test_the_help_of_servers_begins_where_a_newcomer_does():
+    told = run("server", "--help").stdout
+    commands = told[told.index("Commands:") :].splitlines()[1:]
+    assert [each.split()[0] for each in commands[:4]] == ["create", "list", "show", "start"]

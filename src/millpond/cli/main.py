@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.main import get_command_name
+from typer.models import CommandInfo
 
 from millpond import __version__
 from millpond.cli.output import GlobalOptions, complain
@@ -60,6 +62,14 @@ SUBCOMMANDS = {
     ("server", "ssh"): "millpond.cli.server_ssh",
     ("server", "start"): "millpond.cli.server_start",
     ("server", "snapshot"): "millpond.cli.server_snapshot",
+}
+
+# As the help lists them: along the life of what they are about.
+ORDER = {
+    "image": "add list show save set rename publish-index remove",
+    "server": "create list show start stop reboot pause unpause console ssh password "
+    "resize rebuild rescue unrescue snapshot clone export import migrate evacuate "
+    "set rename edit adopt delete",
 }
 
 app = typer.Typer(
@@ -140,11 +150,17 @@ def load_command(name: str, words: list[str]) -> typer.Typer | Callable[..., Non
         return command
     verb: typer.Typer = module.app
     groups = {group.name for group in verb.registered_groups}
-    siblings = {command.name for command in verb.registered_commands} | groups
+    siblings = {_name(command) for command in verb.registered_commands} | groups
     for (parent, word), alone in SUBCOMMANDS.items():
         if parent == name and (word in words or siblings.isdisjoint(words)):
             import_module(alone)
+    if order := ORDER.get(name, "").split():
+        verb.registered_commands.sort(key=lambda command: order.index(_name(command)))
     return verb
+
+
+def _name(command: CommandInfo) -> str:
+    return command.name or get_command_name(getattr(command.callback, "__name__", ""))
 
 
 class _Formatter(logging.Formatter):

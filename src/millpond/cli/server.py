@@ -119,7 +119,7 @@ def stop(
     ctx: typer.Context,
     servers: Names = None,
     all_: Annotated[bool, typer.Option("--all", help="Every server that runs.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Pull the plug at once.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Power off at once.")] = False,
     timeout: Timeout = PATIENCE,
     json: Json = False,
 ) -> None:
@@ -139,7 +139,7 @@ def reboot(
     ctx: typer.Context,
     servers: Names = None,
     all_: Annotated[bool, typer.Option("--all", help="Every server that runs.")] = False,
-    hard: Annotated[bool, typer.Option("--hard", help="Pull the plug at once.")] = False,
+    hard: Annotated[bool, typer.Option("--hard", help="Power off at once.")] = False,
     soft: Annotated[
         bool, typer.Option("--soft", help="The guest restarts itself, and its QEMU stays.")
     ] = False,

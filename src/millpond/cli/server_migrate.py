@@ -29,7 +29,7 @@ def migrate(
         bool, typer.Option("--stop", help="Stop it if it runs, and start it again there.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="With --stop: pull its plug at once.")
+        bool, typer.Option("--force", help="With --stop: power off at once.")
     ] = False,
     timeout: Annotated[
         float | None,

@@ -30,7 +30,7 @@ def pause(
 def unpause(
     ctx: typer.Context, servers: Names = None, all_: AllOption = False, json: Json = False
 ) -> None:
-    """Let paused servers run on."""
+    """Resume paused servers."""
     deployment = Deployment.load(ctx.obj.config_files)
 
     def act(server: Server) -> str:

@@ -30,7 +30,7 @@ def rebuild(
         str, typer.Option(help="Name or id of the image; default: the one it was made from.")
     ] = "",
     force: Annotated[
-        bool, typer.Option("--force", help="Pull the plug of a running server at once.")
+        bool, typer.Option("--force", help="Power off a running server at once.")
     ] = False,
     timeout: Timeout = PATIENCE,
     yes: Yes = False,

@@ -11,7 +11,7 @@ from millpond.servers import across_hosts
 from millpond.servers import rescue as rescuing
 from millpond.servers.rescue import Switching
 
-Force = Annotated[bool, typer.Option("--force", help="Pull the plug of a running server at once.")]
+Force = Annotated[bool, typer.Option("--force", help="Power off a running server at once.")]
 
 
 @app.command()

@@ -76,7 +76,7 @@ def run(
         bool, typer.Option("--live", help="Move servers that run without stopping them.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="With --stop, pull the plug at once.")
+        bool, typer.Option("--force", help="With --stop: power off at once.")
     ] = False,
     timeout: Timeout = PATIENCE,
     parallel: Annotated[

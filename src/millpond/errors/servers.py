@@ -151,7 +151,7 @@ class GuestStaysOn(Conflict):
     server: str
     reason: str
     message = "server {self.server!r} still runs: {self.reason}"
-    hint = "--force (of reboot: --hard) powers it off as if its plug were pulled"
+    hint = "--force (of reboot: --hard) powers it off; the guest is not asked"
 
 
 @dataclass(eq=False)

@@ -105,7 +105,7 @@ class Domains:
             domain.shutdown()
 
     def power_off(self, id: ServerId) -> None:
-        """Pull the plug. A domain that is off or gone is no error."""
+        """Power off. A domain that is off or gone is no error."""
         found = _find(self._host, id, "powering off", slow=True)
         with suppress_if_off(self, id), _tolerate_gone(), found as domain:
             if domain and domain.isActive():

@@ -53,7 +53,7 @@ def _refuse_open_ports(host: Host, server: Server) -> None:
 
 def stop(host: Host, server: Server, *, patience: float, tell: Tell = noop) -> None:
     """Ask the guest to power off. Raises GuestStaysOn if it has not after ``patience`` seconds;
-    without any, the plug is pulled."""
+    without any, it is powered off at once."""
     with host.records.lock(server):
         current = steps.load_idle(host, server, but=(*_STOPPED_WITHIN, "stop"))
         if current.operation and current.operation.verb in _STOPPED_WITHIN:
@@ -61,7 +61,7 @@ def stop(host: Host, server: Server, *, patience: float, tell: Tell = noop) -> N
         else:
             verb = stopping(host, patience=patience, tell=tell)
             journal.run(verb, without_operation(current), ServerJournal(host.records), host.watch)
-    LOG.info("stopped server %s%s", server.name, "" if patience else " by pulling the plug")
+    LOG.info("stopped server %s%s", server.name, "" if patience else " without asking its guest")
 
 
 def reboot(host: Host, server: Server, *, patience: float, tell: Tell = noop) -> None:

@@ -38,7 +38,7 @@ class Transit:
     host: Host
     details: TransitionDetails
     patience: float = 0
-    """Seconds that a guest that runs has to power itself off; without any, its plug is pulled."""
+    """Seconds that a guest that runs has to power itself off; without any, it is done at once."""
     tell: Tell = noop
     progress: Progress = noop
     copied: dict[str, tuple[int, int]] = field(default_factory=dict)
