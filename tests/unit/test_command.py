@@ -175,6 +175,17 @@ def test_a_verb_that_was_asked_for_loads_no_sibling_of_its_own_module(verb):
     assert done.stdout.split() == ["millpond.cli.server_lines"]
 
 
+GROUPS = ("image", "server", "server disk", "server nic", "server cdrom", "cache", "host", "pool")
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_what_a_verb_does_is_told_in_one_line_of_a_terminal(group):
+    told = run(*group.split(), "--help", env={"COLUMNS": "80"}).stdout
+    lines = told.partition("Commands:")[2].splitlines()
+    assert lines
+    assert not [each for each in lines if each.endswith("...")]
+
+
 def test_the_help_of_servers_begins_where_a_newcomer_does():
     told = run("server", "--help").stdout
     commands = told[told.index("Commands:") :].splitlines()[1:]

@@ -77,7 +77,7 @@ def save(
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
     json: Json = False,
 ) -> None:
-    """Save a copy of an image, in the format that it was added in."""
+    """Save a copy of an image, in its own format."""
     intake = Intake(Deployment.load(ctx.obj.config_files).images_directory)
     found = intake.get(image, shortened=True)
     with transfer(f"saving {found.name}", lambda: found.size) as progress:

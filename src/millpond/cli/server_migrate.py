@@ -65,8 +65,7 @@ def migrate(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Move a server to another host, with all its disks: one that is off, or with --live one that
-    runs."""
+    """Move a server to another host. All its disks go with it; with --live it runs meanwhile."""
     if not live and (auto_converge or post_copy):
         option = "--auto-converge" if auto_converge else "--post-copy"
         raise BadOption(option, "it is for a server that moves while it runs", "add --live")

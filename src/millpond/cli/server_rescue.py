@@ -25,7 +25,7 @@ def rescue(
     timeout: Timeout = PATIENCE,
     json: Json = False,
 ) -> None:
-    """Boot a server from another image, with its root disk as one disk more, to repair it."""
+    """Boot a server from another image, to repair it. Its root disk is one disk more."""
     deployment = Deployment.load(ctx.obj.config_files)
     host, found = deployment.find(server)
     source = deployment.images.get(image or found.image.id)
@@ -48,7 +48,7 @@ def unrescue(
     timeout: Timeout = PATIENCE,
     json: Json = False,
 ) -> None:
-    """Boot a server from its own root disk again, and remove the disk that it was rescued by."""
+    """Boot a rescued server from its own root disk again. The rescue disk is removed."""
     deployment = Deployment.load(ctx.obj.config_files)
     host, found = deployment.find(server)
     told = Switching(patience=0 if force else timeout, tell=tell)
