@@ -17,6 +17,7 @@ from tests.real.test_kill import moments
 from tests.support.guest_ticks import MovingGuest
 from tests.support.killer import kill_at
 from tests.support.millpond import COMMAND, converted
+from tests.support.multi_host import filled
 from tests.support.qemus import never_two_run
 from tests.support.waiting import wait_for
 
@@ -264,6 +265,18 @@ def test_a_destination_that_dies_in_the_middle_leaves_it_at_the_source(
     finally:
         host_daemons["birch"].start()
     images.run("doctor", "--repair")
+    check_stays(images, guest)
+
+
+@pytest.mark.full
+def test_a_destination_that_becomes_full_in_the_middle_leaves_it_at_the_source(images, slow_move):
+    guest, begin = slow_move
+    process = begin()
+    with filled(images, "birch"), images.hosts["alder"].connect() as connection:
+        connection.lookupByUUIDString(guest.id).migrateSetMaxSpeed(1000)
+        _, message = process.communicate(timeout=60)
+    assert process.returncode == 6
+    assert "no space left on host 'birch' for the disks of server 'web'" in message
     check_stays(images, guest)
 
 
