@@ -81,14 +81,15 @@ def test_a_libvirtd_that_is_back_at_once_costs_nothing(images, who, step):  # no
         wait_until_booted(images, "web", len(seen))
 
 
-def test_a_destination_that_dies_in_the_middle_of_a_copy(images):  # noqa: F811
+@pytest.mark.parametrize("loses", ["libvirtd", pytest.param("power", marks=pytest.mark.full)])
+def test_a_destination_that_dies_in_the_middle_of_a_copy(images, loses):  # noqa: F811
     """The server runs again where it was, and the destination is clear for the next attempt."""
     server = create(images, "web", "raw")
     birch = images.hosts["birch"]
 
     def die(_carried):
         if birch.is_running:
-            birch.kill()
+            birch.kill() if loses == "libvirtd" else birch.lose_power()
 
     with watching_qemus(server.id) as seen:
         wait_until_booted(images, "web")
