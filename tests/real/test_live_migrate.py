@@ -323,6 +323,38 @@ def test_killed_anywhere_it_runs_on_exactly_one_host(images, step, moment, repai
 
 
 @pytest.mark.full
+@pytest.mark.parametrize(
+    ("step", "moment"),
+    [
+        ("migrate", StepMoment.END),
+        ("switch", StepMoment.END),
+        ("domain", StepMoment.END),
+        ("remove", StepMoment.BEGIN),
+    ],
+)
+def test_a_source_that_loses_power_after_the_guest_has_left_leaves_it_whole_at_the_destination(
+    images, host_daemons, step, moment
+):
+    """Its disks are copies. Nothing of it starts at the source when that is back."""
+    guest = create(images, "web", "qcow2", "--config-drive")
+    alder = host_daemons["alder"]
+    with never_two_run(images, "web"):
+        kill_at(images, "live migrate", step, moment, "live", "web", "birch")
+        alder.lose_power()
+        try:
+            images.run("doctor", "--repair")
+            server = images.deployment().server("web")
+            assert (server.host, server.operation) == ("birch", None)
+            assert images.json("server", "show", "web")["state"] == "running"
+            assert images.deployment().hosts["birch"].domains.state(server.id) == "running"
+        finally:
+            alder.start()
+        images.run("doctor", "--repair")
+        check_only_on(images, "web", "birch")
+    guest.check_gapless("alder", "birch")
+
+
+@pytest.mark.full
 def test_deleted_after_it_has_left_it_is_gone_there(images):
     create(images, "web", "qcow2")
     kill_at(images, "live migrate", "migrate", StepMoment.END, "live", "web", "birch")
