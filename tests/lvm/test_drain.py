@@ -6,6 +6,7 @@ import pytest
 
 from tests.ceph.test_drain import check_gapless, ticks, wait_for_second_boot
 from tests.support.millpond import converted
+from tests.support.operations import Column, check_pause
 from tests.support.waiting import wait_for
 
 # Machines within a machine, each of whose moves takes up to a minute.
@@ -20,6 +21,8 @@ SERVERS = {
     "raw-off": ("vdi", False, "8M"),
 }
 """The image of each, whether it runs, and its root disk."""
+COLUMNS = {"lvm-runs": Column.LVM, "qcow2-runs": Column.LVM}
+"""Of the table of operations: all of its other pauses were measured outside of that machine."""
 STAYS = "lvm-odd"
 """birch has extents of 8 MiB, and QEMU mirrors no disk into a larger one."""
 SECONDS = 120
@@ -72,6 +75,7 @@ def test_servers_on_lvm_and_in_files_leave_for_another_volume_group(hosts):
         assert hosts.where(name) == "birch"
         assert ("pause" in rows[name]) == runs
         if runs:
+            check_pause(COLUMNS[name], rows[name]["pause"])
             check_gapless(hosts, name)
 
     done, rows = drain(hosts, "--stop")

@@ -9,6 +9,9 @@ RAW = ("--image", "raw", *MEMORY)
 SAID = {
     "server migrate web --stop --host alder": (2, "server 'web' is on host 'alder' already"),
     "server migrate web --stop --host elm": (3, "there is no host 'elm'"),
+    "server migrate web --stop --host Brich": (3, "did you mean 'birch'?"),
+    "host drain alde": (3, "did you mean 'alder'?"),
+    "server evacuate web --from ceda --fenced": (3, "did you mean 'cedar'?"),
     "server migrate web --stop --host birch": (6, "DISK_GB"),
     "server migrate web --stop --host cedar": (6, "lacks COMPUTE_IMAGE_TYPE_RAW"),
     "server migrate web --stop": (6, "no valid host"),
@@ -28,6 +31,10 @@ SAID = {
     "server resize off --disk 512K": (5, "a disk only grows"),
     "server resize web --disk 512K": (5, "a disk only grows"),
     "server resize off --disk 0": (5, "a disk only grows"),
+    "server resize off --disk 900G": (
+        6,
+        "host 'alder' has too little DISK_GB left for server 'off'",
+    ),
     "server resize off --confirm": (4, "has no resize to confirm or revert"),
     "server resize off --revert": (4, "has no resize to confirm or revert"),
     "server evacuate web --from alder --fenced": (2, "host 'alder' answers"),

@@ -317,7 +317,7 @@ def test_a_damaged_record_is_rebuilt_from_its_domain(millpond, server):
     problems = [each for each in found if each[1] == "problem"]
     assert [each[0] for each in problems] == ["records"]
     assert {what for _check, level, what in found if level == "unknown"} == {
-        "not looked at: a record cannot be read"
+        "not looked at: a record has a problem"
     }
     (advice,) = [each.do for each in seen_in(millpond, "records") if each.do]
     move = advice.partition(";")[0]

@@ -5,13 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from millpond.hosts.deployment import Deployment
 from millpond.model.sizes import MiB
 from millpond.records.journal import StepMoment
+from millpond.servers.evacuate import EvacuateRequest, evacuate
 from tests.real.test_kill import moments
 from tests.real.test_migrate import contents, create
 from tests.support.killer import kill_at
 from tests.support.millpond import converted
 from tests.support.multi_host import NAMES
+from tests.support.qemus import watching_qemus
 from tests.support.waiting import wait_for
 
 BEFORE = ("claim", "template", "domain", "lock", "switch")
@@ -194,6 +197,42 @@ def test_killed_anywhere_the_same_command_again_saves_it(shared, alder, step, mo
     alder.start()
     shared.run("doctor", "--repair")
     assert "web" not in domains(shared, "alder")
+    assert shared.ok("doctor", "--placement").endswith("no problem\n")
+
+
+@pytest.mark.parametrize(("step", "moment"), KILLS)
+def test_a_destinations_libvirtd_that_dies_anywhere_costs_nothing(shared, alder, step, moment):
+    """It is back before somebody comes: doctor, or who gives the same command again."""
+    create(shared, "web", "raw")
+    wait_for(lambda: ticks(shared, "web"), 60)
+    alder.lose_power()
+    birch = shared.hosts["birch"]
+
+    def watch(*where):
+        if where == ("evacuate", step, moment) and birch.is_running:
+            birch.kill()
+
+    deployment = Deployment.load([shared.config], watch)
+    server = deployment.server("web")
+    request = EvacuateRequest(source="alder", host="birch", fenced=True)
+    with watching_qemus(server.id) as seen:
+        assert [each for each in evacuate(deployment, [server], request)]
+        assert not birch.is_running
+        birch.start()
+        shared.run("doctor", "--repair", "--host", "birch")
+        if shared.where("web") == "alder":
+            shared.ok("server", "evacuate", "web", *FENCED)
+        wait_for(lambda: "BOOTS 0002" in console(shared, "web"), 60)
+    assert 1 <= len(seen) <= 2  # the one that only takes the locks may be gone before it is seen
+    alder.start()  # whose libvirt starts web, and QEMU does not get the lock
+    assert state(shared, "alder", "web") == "stopped"
+    shared.run("doctor", "--repair")
+    before = ticks(shared, "web")[-1]
+    wait_for(lambda: ticks(shared, "web")[-1] > before, 60)
+    assert shared.where("web") == "birch"
+    assert shared.deployment().server("web").operation is None
+    assert "web" not in domains(shared, "alder")
+    assert shared.taken_by() == {server.id}
     assert shared.ok("doctor", "--placement").endswith("no problem\n")
 
 

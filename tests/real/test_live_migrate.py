@@ -17,6 +17,7 @@ from tests.real.test_kill import moments
 from tests.support.guest_ticks import MovingGuest
 from tests.support.killer import kill_at
 from tests.support.millpond import COMMAND, converted
+from tests.support.multi_host import filled
 from tests.support.qemus import never_two_run
 from tests.support.waiting import wait_for
 
@@ -268,6 +269,18 @@ def test_a_destination_that_dies_in_the_middle_leaves_it_at_the_source(
 
 
 @pytest.mark.full
+def test_a_destination_that_becomes_full_in_the_middle_leaves_it_at_the_source(images, slow_move):
+    guest, begin = slow_move
+    process = begin()
+    with filled(images, "birch"), images.hosts["alder"].connect() as connection:
+        connection.lookupByUUIDString(guest.id).migrateSetMaxSpeed(1000)
+        _, message = process.communicate(timeout=60)
+    assert process.returncode == 6
+    assert "no space left on host 'birch' for the disks of server 'web'" in message
+    check_stays(images, guest)
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("restarted", ["killed", "stopped"])
 def test_a_sources_libvirtd_that_dies_in_the_middle_leaves_it_there(
     images, slow_move, host_daemons, restarted
@@ -307,6 +320,38 @@ def test_killed_anywhere_it_runs_on_exactly_one_host(images, step, moment, repai
         logs = ["alder", "birch"]
         check_only_on(images, "web", "birch")
     guest.check_gapless(*logs)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("step", "moment"),
+    [
+        ("migrate", StepMoment.END),
+        ("switch", StepMoment.END),
+        ("domain", StepMoment.END),
+        ("remove", StepMoment.BEGIN),
+    ],
+)
+def test_a_source_that_loses_power_after_the_guest_has_left_leaves_it_whole_at_the_destination(
+    images, host_daemons, step, moment
+):
+    """Its disks are copies. Nothing of it starts at the source when that is back."""
+    guest = create(images, "web", "qcow2", "--config-drive")
+    alder = host_daemons["alder"]
+    with never_two_run(images, "web"):
+        kill_at(images, "live migrate", step, moment, "live", "web", "birch")
+        alder.lose_power()
+        try:
+            images.run("doctor", "--repair")
+            server = images.deployment().server("web")
+            assert (server.host, server.operation) == ("birch", None)
+            assert images.json("server", "show", "web")["state"] == "running"
+            assert images.deployment().hosts["birch"].domains.state(server.id) == "running"
+        finally:
+            alder.start()
+        images.run("doctor", "--repair")
+        check_only_on(images, "web", "birch")
+    guest.check_gapless("alder", "birch")
 
 
 @pytest.mark.full

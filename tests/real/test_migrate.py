@@ -13,6 +13,7 @@ from millpond.servers import leftovers
 from tests.real.test_kill import moments
 from tests.support.killer import kill_at
 from tests.support.millpond import converted
+from tests.support.qemus import wait_until_booted, watching_qemus
 
 FILTER = "[scheduler]\nfilter_hosts_by_image_type_support = true"
 MEMORY = ("--memory", "16M")
@@ -177,16 +178,20 @@ def test_killed_anywhere_exactly_one_host_has_the_server_with_all_bytes(images, 
     check_only_on(images, "web", "alder" if step in BEFORE else "birch")
     assert contents(images, "web") == before
     images.ok("server", "start", "web")
+    wait_until_booted(images, "web")
 
 
 @pytest.mark.parametrize(("step", "moment"), KILLS)
 def test_killed_anywhere_the_same_command_again_moves_it(images, step, moment):
-    """One that ran runs again."""
-    create(images, "web", "raw")
-    kill_at(images, "migrate", step, moment, "migrate", "web", "birch", "stop")
-    images.ok("server", "migrate", "web", "--host", "birch", "--stop", "--timeout", "30")
-    check_only_on(images, "web", "birch")
-    assert images.json("server", "show", "web")["state"] == "running"
+    """One that ran runs again, with all that it wrote."""
+    server = create(images, "web", "raw")
+    with watching_qemus(server.id) as seen:
+        wait_until_booted(images, "web")
+        kill_at(images, "migrate", step, moment, "migrate", "web", "birch", "stop")
+        images.ok("server", "migrate", "web", "--host", "birch", "--stop", "--timeout", "30")
+        check_only_on(images, "web", "birch")
+        assert images.json("server", "show", "web")["state"] == "running"
+        wait_until_booted(images, "web", len(seen))
 
 
 def test_deleted_in_the_middle_it_leaves_nothing_on_either_host(images):

@@ -1,20 +1,19 @@
 """The libvirtd of either host dies while a server moves: whoever comes then finishes or undoes it,
 and one disk has all that the guest wrote."""
 
-import re
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 
-from millpond.errors import MillpondError, NoConsole
+from millpond.errors import MillpondError, NoSpace
 from millpond.hosts.deployment import Deployment
 from millpond.records.journal import StepMoment
 from millpond.servers.migrate import MigrateRequest, migrate
 from tests.real.test_kill import moments
 from tests.real.test_migrate import check_only_on, contents, create, images  # noqa: F401
 from tests.support.killer import kill_at
-from tests.support.qemus import watching_qemus
-from tests.support.waiting import wait_for
+from tests.support.multi_host import filled
+from tests.support.qemus import wait_until_booted, watching_qemus
 
 AGAIN = ("server", "migrate", "web", "--host", "birch", "--stop", "--timeout", "30")
 DEATHS = [
@@ -24,28 +23,15 @@ DEATHS = [
 ]
 
 
-def boots(hosts, name):
-    """How often it has, by its own disk: it prints that when it is written."""
-    host, server = hosts.deployment().find(name)
-    printed = []
-    with suppress(NoConsole):  # nothing yet
-        log = host.consoles.read(server.id, name)
-        printed = re.findall(rb"BOOTS ([0-9A-F]{4})\s+READY", log)
-    return int(printed[-1], 16) if printed else 0
-
-
-def wait_until_booted(hosts, name, times=1):
-    with suppress(AssertionError):
-        wait_for(lambda: boots(hosts, name) >= times, 60)
-    assert boots(hosts, name) == times
+def request(**more):
+    return MigrateRequest(host="birch", stop=True, patience=30, **more)
 
 
 def move(hosts, watch=None, **more):
     """In this process, as far as it comes."""
     deployment = Deployment.load([hosts.config], watch) if watch else hosts.deployment()
-    request = MigrateRequest(host="birch", stop=True, patience=30, **more)
     with suppress(MillpondError):
-        migrate(deployment, deployment.server("web"), request)
+        migrate(deployment, deployment.server("web"), request(**more))
 
 
 @pytest.mark.parametrize(("who", "step", "moment"), DEATHS)
@@ -95,14 +81,15 @@ def test_a_libvirtd_that_is_back_at_once_costs_nothing(images, who, step):  # no
         wait_until_booted(images, "web", len(seen))
 
 
-def test_a_destination_that_dies_in_the_middle_of_a_copy(images):  # noqa: F811
+@pytest.mark.parametrize("loses", ["libvirtd", pytest.param("power", marks=pytest.mark.full)])
+def test_a_destination_that_dies_in_the_middle_of_a_copy(images, loses):  # noqa: F811
     """The server runs again where it was, and the destination is clear for the next attempt."""
     server = create(images, "web", "raw")
     birch = images.hosts["birch"]
 
     def die(_carried):
         if birch.is_running:
-            birch.kill()
+            birch.kill() if loses == "libvirtd" else birch.lose_power()
 
     with watching_qemus(server.id) as seen:
         wait_until_booted(images, "web")
@@ -118,6 +105,27 @@ def test_a_destination_that_dies_in_the_middle_of_a_copy(images):  # noqa: F811
         check_only_on(images, "web", "birch")
         wait_until_booted(images, "web", 3)
     assert len(seen) == 3
+
+
+def test_a_destination_that_becomes_full_in_the_middle_of_a_copy(images):  # noqa: F811
+    """The server runs again where it was, and nothing is left of the copy."""
+    server = create(images, "web", "raw")
+    pending = [filled(images, "birch")]
+    with ExitStack() as full, watching_qemus(server.id) as seen:
+        wait_until_booted(images, "web")
+
+        def fill(_carried):
+            if pending:
+                full.enter_context(pending.pop())
+
+        with pytest.raises(NoSpace):
+            migrate(images.deployment(), server, request(progress=fill))
+        wait_until_booted(images, "web", 2)
+        check_only_on(images, "web", "alder")
+    images.ok(*AGAIN)
+    check_only_on(images, "web", "birch")
+    wait_until_booted(images, "web", 3)
+    assert len(seen) == 2
 
 
 @pytest.mark.parametrize("clear", ["doctor", "delete"])

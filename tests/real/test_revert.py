@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from dataclasses import replace
 
 import pytest
@@ -72,6 +73,8 @@ def test_what_cannot_be_is_refused_and_nothing_changes(raw):
     assert (code, "stop it first" in message) == (5, True)
     millpond.ok("server", "stop", "web", "--force")
     millpond.ok("server", "resize", "web", *raw.larger, "--revertable")
+    left = "Resized +from 1 vCPU, 32 MiB memory, and neither confirmed nor reverted"
+    assert re.search(left, millpond.ok("server", "show", "web"))
     for words in (
         ("resize", "web", "--vcpus", "3", "--revertable"),
         ("rebuild", "web"),
@@ -84,6 +87,7 @@ def test_what_cannot_be_is_refused_and_nothing_changes(raw):
     code, message = millpond.fails("server", "resize", "web", "--revert")
     assert (code, "stop it first" in message) == (5, True)
     assert millpond.json("server", "resize", "web", "--confirm")["state"] == "running"
+    assert "Resized" not in millpond.ok("server", "show", "web")
 
 
 @pytest.mark.parametrize("kind", ["xfs", pytest.param("btrfs", marks=pytest.mark.full)])

@@ -125,6 +125,17 @@ def fresh_state(
         shutil.rmtree(here)
 
 
+@contextlib.contextmanager
+def filled(hosts: MultiHost, name: str) -> Iterator[None]:
+    """The file system of this host's pools has no byte left."""
+    host, file = hosts.hosts[name], str(hosts.place / "filler")
+    host.run("sh", "-c", f"cat /dev/zero >> {file} || true")
+    try:
+        yield
+    finally:
+        host.run("rm", file)
+
+
 @pytest.fixture(scope="session")
 def remote_daemons(session_directory: Path) -> Iterator[Mapping[str, PrivateLibvirtd]]:
     """Each with a network namespace of its own."""

@@ -67,6 +67,8 @@ WITH_GLANCE = {("snapshot", Column.LINKED), ("snapshot of one that runs", Column
 """Such an image is Glance's, and so is its snapshot: tests/services has a Glance that takes it."""
 PAUSES = Path(__file__).with_name("pauses.json")
 """The longest that a guest of each column was paused by it, in seconds: pytest --regenerate."""
+_BUSIER = 5
+"""So much longer than the table says a pause may be on a machine that has more to do."""
 _NO_REVERT = {Column.REMOTE: "libvirt cannot copy a qcow2 volume as it is"}
 _OWN_GROUP = {
     Column.LVM: "disk is in pool nova-disks-pool-lvm of host 'alder', which host 'birch' was not "
@@ -197,6 +199,11 @@ def names(column: Column, *, moves: bool) -> list[str]:
     return [name for name, operation in OPERATIONS.items() if operation.moves is moves]
 
 
+def check_pause(column: Column, seconds: float) -> None:
+    """That it is what the table says of it."""
+    assert 0 < seconds <= _BUSIER * pauses()[column], (column, seconds)
+
+
 _OWN = {
     Column.UEFI: ("--firmware", "uefi"),
     Column.DISKS: ("--ephemeral", "16M", "--swap", "8M", "--config-drive"),
@@ -282,8 +289,10 @@ def walk_move(
     def look(printed: str) -> None:
         if boots:
             guest.check_gapless(*logs)
+        pause = json.loads(printed)["pause"]
         if keep:
-            keep_pause(column, json.loads(printed)["pause"])
+            keep_pause(column, pause)
+        check_pause(column, pause)
 
     walk(hosts, column, operation, look=look)
 

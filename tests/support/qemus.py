@@ -1,6 +1,7 @@
 """The QEMUs of one server, on whatever host."""
 
 import contextlib
+import re
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -8,8 +9,10 @@ from pathlib import Path
 
 import libvirt
 
+from millpond.errors import NoConsole
 from tests.support.multi_host import MultiHost
 from tests.support.processes import find_pids
+from tests.support.waiting import wait_for
 
 _SECONDS = 0.05
 
@@ -74,6 +77,23 @@ def _look_for_two(hosts: MultiHost, name: str, end: threading.Event, at_once: li
             # Asked again: it may have left after the first answer.
             if runs(host) and any(runs(each) for each in others) and runs(host):
                 at_once.append(host)
+
+
+def wait_until_booted(hosts: MultiHost, name: str, times: int = 1) -> None:
+    """So often, and no more."""
+    with contextlib.suppress(AssertionError):
+        wait_for(lambda: _boots(hosts, name) >= times, 60)
+    assert _boots(hosts, name) == times
+
+
+def _boots(hosts: MultiHost, name: str) -> int:
+    """By its own disk: it prints that when it is written."""
+    host, server = hosts.deployment().find(name)
+    printed: list[bytes] = []
+    with contextlib.suppress(NoConsole):  # nothing yet
+        log = host.consoles.read(server.id, name)
+        printed = re.findall(rb"BOOTS ([0-9A-F]{4})\s+READY", log)
+    return int(printed[-1], 16) if printed else 0
 
 
 def _is_of(server: str, pid: int) -> bool:

@@ -82,8 +82,8 @@ def test_under_nova_advice_names_the_programs_of_a_nova_host():
     for kind in concrete():
         said = reword_for_nova(sample(kind).advice)
         assert re.findall(COMMAND, said) in ([], ["millpond config"])  # which works there, too
-    assert reword_for_nova(f"'{Tool.REPAIR}' ends it; '{Tool.SERVER} show a' tells more") == (
-        "'millpond-nova-doctor --repair' ends it; 'openstack server show a' tells more"
+    assert reword_for_nova(f"'{Tool.REPAIR}' ends it; '{Tool.SERVER} show a' says more") == (
+        "'millpond-nova-doctor --repair' ends it; 'openstack server show a' says more"
     )
 
 

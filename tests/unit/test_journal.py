@@ -312,3 +312,22 @@ def test_a_step_without_return_that_cannot_be_entered_leaves_the_record_to_decid
     with pytest.raises(type(error)):
         run(verb, 0, notes)
     assert (world.done, notes.closed) == (["a", "b"], [])
+
+
+@pytest.mark.parametrize("where", ["in the step", "in the undo", "behind the step without return"])
+def test_interrupted_and_not_undone_it_says_what_is_left_and_who_repairs_it(where, caplog):
+    """Ctrl-C, once or twice: there is no other message then."""
+
+    def interrupted(_state):
+        raise KeyboardInterrupt
+
+    world = World()
+    undo = interrupted if where == "in the undo" else world.step("a").undo
+    verb = Verb("move", (Step("a", world.step("a").do, undo), Step("b", interrupted)))
+    verb = replace(verb, no_return="b" if where == "behind the step without return" else "")
+    notes = Notes()
+    with pytest.raises(KeyboardInterrupt):
+        run(verb, 0, notes)
+    left = "move is interrupted at step b: 'millpond doctor --repair' finishes or undoes it"
+    assert caplog.messages == ([] if where == "in the step" else [left])
+    assert bool(notes.closed) is (where == "in the step")

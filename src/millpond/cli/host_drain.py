@@ -76,8 +76,7 @@ def disable(
 def enable(ctx: typer.Context, host: HostName, json: Json = False) -> None:
     """Give a host new servers again."""
     deployment = Deployment.load(ctx.obj.config_files)
-    availability.check_name(deployment, host)
-    for left in find_copies(deployment.hosts[host]):
+    for left in find_copies(deployment.host(host)):
         raise Conflict(f"host {host!r} still has what was moved away: {left.what}", left.do)
     availability.enable(deployment, host)
     print(as_json({"host": host, "state": "enabled"}) if json else f"enabled host {host}")

@@ -10,7 +10,14 @@ import typer
 from millpond.cli import console as terminal
 from millpond.cli.devices import LabelFilter
 from millpond.cli.output import as_json, complain, details, note_new_state, table
-from millpond.cli.server_lines import disk_line, kernel_line, nic_lines, size_line, ways_in
+from millpond.cli.server_lines import (
+    disk_line,
+    kernel_line,
+    nic_lines,
+    resize_line,
+    size_line,
+    ways_in,
+)
 from millpond.cli.several import try_each
 from millpond.errors import BadInput, NoConsole
 from millpond.hosts.deployment import Deployment
@@ -351,6 +358,7 @@ def _show_details(server: Server, state: str, known: Addresses, display: Vnc | N
             ("Host", server.host),
             ("Image", f"{server.image.name} ({server.image.format}, {server.image.id})"),
             ("Size", size_line(server.flavor)),
+            *([("Resized", resize_line(server.resized_from))] if server.resized_from else []),
             ("Machine", ", ".join(filter(None, machine))),
             *server.devices.facts(display),
             *([("Description", server.description)] if server.description else []),

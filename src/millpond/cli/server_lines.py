@@ -1,5 +1,6 @@
 """Parts of a server as people read them, each in a line."""
 
+from millpond.model.operation import FormerSizes
 from millpond.model.server import DirectBoot, Disk, Flavor, Network, NetworkKind, Server
 from millpond.model.sizes import format_size
 from millpond.servers.across_hosts import Addresses
@@ -17,6 +18,11 @@ def size_line(flavor: Flavor) -> str:
     if flavor.most_memory > flavor.memory:
         memory = f"{format_size(flavor.memory)} of {format_size(flavor.most_memory)} memory"
     return f"{vcpus}, {memory}"
+
+
+def resize_line(former: FormerSizes) -> str:
+    sizes = f"{former.vcpus} vCPU, {format_size(former.memory)} memory"
+    return f"from {sizes}, and neither confirmed nor reverted"
 
 
 def nic_lines(server: Server, known: Addresses) -> list[tuple[str, str]]:
@@ -43,5 +49,5 @@ def disk_line(disk: Disk) -> str:
     line = f"{where}, {line}" if where else line
     if disk.template is None:
         return line
-    how = "standing on" if disk.overlay else "made from"
+    how = "backed by" if disk.overlay else "made from"
     return f"{line}, {how} {disk.template.pool}/{disk.template.volume} ({disk.template.format})"

@@ -227,4 +227,4 @@ def _lines(server: LegacyStatus) -> list[tuple[str, str]]:
 def _line(disk: LegacyDisk) -> str:
     size = format_size(disk.size) if disk.size is not None else "of unknown size"
     line = f"{size} {disk.format or 'of unknown format'}: {disk.path}"
-    return f"{line}, standing on {disk.base.volume} ({disk.base.format})" if disk.base else line
+    return f"{line}, backed by {disk.base.volume} ({disk.base.format})" if disk.base else line

@@ -59,7 +59,7 @@ COMMON: tuple[Check[Host], ...] = (
     Check(
         name="records",
         looks=(records.damaged, records.without_host, records.half_written),
-        lack="a record cannot be read",
+        lack="a record has a problem",
     ),
     Check(
         name="images",

@@ -53,7 +53,7 @@ class ImageNotActive(Conflict):
     image: str
     status: str
     message = "image {self.image!r} cannot be used now: its status in Glance is {self.status!r}"
-    hint = "'openstack image show {self.image}' tells more; it must be 'active'"
+    hint = "'openstack image show {self.image}' says more; it must be 'active'"
 
 
 @dataclass(eq=False)

@@ -34,8 +34,10 @@ class BadRequirement(BadInput):
 @dataclass(eq=False)
 class NoSuchHost(NotFound):
     host: str
+    question: str = ""
+    """Whether a similar one was meant."""
     message = "there is no host {self.host!r}"
-    hint = "'{tool.HOSTS}' shows what there is; enabled_hosts names them"
+    hint = "{self.question}'{tool.HOSTS}' shows what there is; enabled_hosts names them"
 
 
 @dataclass(eq=False)

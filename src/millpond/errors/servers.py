@@ -102,7 +102,7 @@ class WrongState(Conflict):
     state: str
     needed: str
     message = "server {self.server!r} is {self.state}; this needs it to be {self.needed}"
-    hint = "'{tool.SERVER} show {self.server}' tells more"
+    hint = "'{tool.SERVER} show {self.server}' says more"
 
 
 @dataclass(eq=False)

@@ -2,7 +2,7 @@
 
 import logging
 
-from millpond.errors import BadInput, BadOption, NoSuchHost, Tool
+from millpond.errors import BadInput, BadOption, Tool
 from millpond.hosts.deployment import Deployment
 
 LOG = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ def disable(deployment: Deployment, name: str, why: str) -> bool:
 
 def enable(deployment: Deployment, name: str) -> None:
     """Also the only one: others may have been taken out of the configuration since."""
-    check_name(deployment, name)
+    deployment.host(name)
     reporter = deployment.scheduler.reporter
     if not reporter.disabled.remove(name):
         raise BadInput(f"host {name!r} is enabled already", f"'{Tool.HOSTS}' shows all hosts")
@@ -31,12 +31,7 @@ def enable(deployment: Deployment, name: str) -> None:
 
 def check_choice(deployment: Deployment, name: str) -> None:
     """That the host is there, and is not the only one."""
-    check_name(deployment, name)
+    deployment.host(name)
     if not deployment.has_several:
         reason = f"there is no other host than {name!r}"
         raise BadOption("host", reason, "name another one in enabled_hosts")
-
-
-def check_name(deployment: Deployment, name: str) -> None:
-    if name not in deployment.hosts:
-        raise NoSuchHost(name)

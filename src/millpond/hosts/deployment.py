@@ -12,6 +12,7 @@ from millpond.hosts.capabilities import Schedulable
 from millpond.hosts.host import Host
 from millpond.hosts.shared import Shared
 from millpond.model.callbacks import noop
+from millpond.model.names import did_you_mean
 from millpond.model.server import Server
 from millpond.records.journal import Watch
 from millpond.scheduling.api import LazyTransport
@@ -85,7 +86,7 @@ class Deployment(Shared):
         """The named one, or the only one there is."""
         names = tuple(self.hosts)
         if name and name not in names:
-            raise NoSuchHost(name)
+            raise NoSuchHost(name, did_you_mean(names, name))
         if not name and len(names) > 1:
             raise BadInput(
                 "there are several hosts", f"say which one: --host {' or '.join(names)}"

@@ -90,7 +90,7 @@ class Shared:
             return found
         if damaged:
             raise damaged[0]
-        question = did_you_mean(servers, name_or_id)
+        question = did_you_mean((each.name for each in servers), name_or_id)
         advice = f"{question}'{Tool.SERVER} list' shows what there is"
         if begun := begun_by(servers, name_or_id):
             advice = f"the id of {begun[0].name!r} begins so: say its name, or the whole id"

@@ -103,7 +103,7 @@ class Catalogue:
             return found
         if unreadable:
             raise unreadable[0]
-        raise ImageNotFound(name_or_id, did_you_mean(images, name_or_id))
+        raise ImageNotFound(name_or_id, did_you_mean((each.name for each in images), name_or_id))
 
     def remove(self, image: Image, find_servers: Callable[[], tuple[str, ...]] = tuple) -> None:
         """Forget an image, and its content if no other image has the same, unless a server needs

@@ -64,9 +64,10 @@ def begun_by(known: Iterable[N], said: str) -> list[N]:
     return [each for each in known if len(said) >= _SHORTEST_ID and each.id.startswith(said)]
 
 
-def did_you_mean(known: Iterable[Named], said: str) -> str:
+def did_you_mean(known: Iterable[str], said: str) -> str:
     """For the beginning of a hint: the closest name, if one is close."""
-    found = get_close_matches(said, [each.name for each in known], n=1)
+    names = {each.lower(): each for each in known}
+    found = [names[each] for each in get_close_matches(said.lower(), names, n=1)]
     return f"did you mean {found[0]!r}? " if found else ""
 
 

@@ -26,12 +26,12 @@ from millpond.model.formats import Backend
 from millpond.model.layer import FileSource, Layer
 from millpond.model.names import ImageId, ServerId, template_name, volume_name
 from millpond.model.server import Content, Disk
-from millpond.model.sizes import format_size
 from millpond.nova.peers import Peer, is_proven_apart, shares_pool
 from millpond.nova.records import InstanceRecords
 from millpond.nova.recovery import snapshots_of
 from millpond.nova.short_records import DiskRecord
 from millpond.records.journal import watching
+from millpond.servers.move_plan import refuse_full
 from millpond.system import streams
 
 CONF = nova.conf.CONF
@@ -173,9 +173,7 @@ def _refuse_unfit(host: Host, peer: Peer, instance: Any, carried: list[Carried])
         size = _size(host, each) if pool.capabilities.sparse else each.there.size
         needed[pool.name] = needed.get(pool.name, 0) + size
     for name, size in needed.items():
-        if size > (free := peer.pool(name).usage().available):
-            has = f"pool {name} of host {peer.name!r} has {format_size(free)}"
-            raise UnfitHost(f"{has} of {format_size(size)} that are needed")
+        refuse_full(peer.name, peer.pool(name), size)
 
 
 def _size(host: Host, each: Carried) -> int:

@@ -5,6 +5,7 @@ that nobody works on any more (its lock can be taken) calls :func:`recover`.
 """
 
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, replace
@@ -177,16 +178,31 @@ def _give_up(
     verb: Verb[S], reached: int, state: S, journal: Journal[S], *, written: int | None = None
 ) -> None:
     """``written``: the step that the journal may be at, if it is another one than ``reached``."""
+    is_undone = False
+    try:
+        is_undone = _go_back(verb, reached, state, journal, written)
+    finally:
+        if not is_undone and not isinstance(sys.exception(), Exception):  # Ctrl-C says nothing
+            step = verb.steps[reached].name
+            told = "%s is interrupted at step %s: '%s' finishes or undoes it"
+            LOG.warning(told, verb.name, step, Tool.REPAIR)
+
+
+def _go_back(
+    verb: Verb[S], reached: int, state: S, journal: Journal[S], written: int | None
+) -> bool:
+    """Whether nothing of it is under way any more."""
     if not _can_go_back(verb, reached):
-        return
+        return False
     at = reached if written is None else written
     back = _journal_undo(verb, journal, at) if verb.resumes else verb
     if not _undo(back, reached, state):
-        return
+        return False
     try:
         journal.close(state, verb.undone(state))
     except MillpondError as error:
         LOG.warning("%s was undone, but not written down: %s", verb.name, error)
+    return True
 
 
 def _can_go_back(verb: Verb[S], index: int) -> bool:

@@ -1,7 +1,9 @@
 """What servers take of their hosts, claimed in Placement."""
 
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from millpond.errors import Busy, NoRoom, NotReported
@@ -12,6 +14,9 @@ from millpond.scheduling.placement import Allocations, Placement
 from millpond.scheduling.providers import Hosts, allocations_for
 
 LOG = logging.getLogger(__name__)
+
+_LACKING = re.compile(r"allocation for '(\w+)' on resource provider")
+"""In what Placement says of a claim that does not fit (placement/exception.py)."""
 
 
 class Claims(Protocol):
@@ -46,14 +51,16 @@ class PlacedClaims:
         self._find_hosts = find_hosts
 
     def hold(self, server: Server) -> None:
-        self._placement.allocations.claim(server.id, self._allocations_for(server))
+        with _naming_host(server):
+            self._placement.allocations.claim(server.id, self._allocations_for(server))
 
     def release(self, server: Server) -> None:
         self._placement.allocations.release(server.id)
 
     def begin_move(self, moved: Server, migration: str) -> None:
         there = self._allocations_for(moved)
-        moves.begin(self._placement.allocations, moved.id, migration, there)
+        with _naming_host(moved):
+            moves.begin(self._placement.allocations, moved.id, migration, there)
 
     def confirm_move(self, migration: str) -> None:
         moves.confirm(self._placement.allocations, migration)
@@ -67,6 +74,18 @@ class PlacedClaims:
         if host is None:
             raise NotReported(server.host)
         return allocations_for(server, host)
+
+
+@contextmanager
+def _naming_host(server: Server) -> Iterator[None]:
+    """Placement names a provider by its UUID, which nobody knows."""
+    try:
+        yield
+    except NoRoom as error:
+        if not (lacking := _LACKING.search(error.reason)):
+            raise
+        has = f"host {server.host!r} has too little {lacking[1]} left for server {server.name!r}"
+        raise NoRoom(has) from error
 
 
 def follow_providers(placement: Placement, records: Records, before: Hosts, now: Hosts) -> None:

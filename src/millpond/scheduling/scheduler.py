@@ -14,6 +14,7 @@ from millpond.errors import (
     PlacementBadRequest,
     UnfitHost,
 )
+from millpond.model.names import did_you_mean
 from millpond.model.server import Server
 from millpond.scheduling.decision import Decision, HostVerdict, Reasons, State
 from millpond.scheduling.placement import Allocations, Placement, Stock
@@ -158,7 +159,7 @@ def _within(query: PlacementQuery, request: SchedulingRequest, hosts: Hosts) -> 
     if not request.host and not request.purpose.stays:
         return query
     if request.host not in hosts:
-        raise NoSuchHost(request.host)
+        raise NoSuchHost(request.host, did_you_mean(hosts, request.host))
     return query.within(hosts[request.host].host)
 
 

@@ -10,7 +10,6 @@ from millpond.errors import (
     ConnectionLost,
     HostUnreachable,
     MillpondError,
-    NoSuchHost,
     Tool,
     TooOld,
     UnfitHost,
@@ -65,8 +64,7 @@ class NotEvacuated:
 
 def find_servers(deployment: Deployment, source: str) -> list[Server]:
     """Those of the host, and those that an interrupted evacuation has taken from it."""
-    if source not in deployment.hosts:
-        raise NoSuchHost(source)
+    deployment.host(source)
     servers, _ = deployment.records.readable()
     return [each for each in servers if each.host == source or _has_left(each, source)]
 

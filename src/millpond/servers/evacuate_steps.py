@@ -21,6 +21,7 @@ from millpond.servers.move_steps import (
     leaving,
     release_claim,
     revert_claim,
+    start,
 )
 from millpond.system import rbd
 from millpond.system.waiting import wait_until
@@ -49,7 +50,7 @@ def evacuating(move: Move) -> Verb[Server]:
             step("lock", _take_lock),
             Step("switch", partial(_switch, move)),
             step("release", release_claim),
-            Step("start", partial(_start, move)),
+            Step("start", partial(start, move)),
         ),
         finished=without_operation,
         undone=partial(as_before, move),
@@ -127,9 +128,3 @@ def _switch(move: Move, server: Server) -> Server:
     answers."""
     kept = [each for each in move.details.here if move.details.travels(each)]
     return note(move.details.at_destination(server), move.details.source, kept)
-
-
-def _start(move: Move, server: Server) -> Server:
-    """With the copy of the record that its domain has, as it is now."""
-    defined = steps.define(move.destination, server)
-    return steps.power_on(move.destination, defined) if move.details.starts else defined

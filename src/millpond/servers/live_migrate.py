@@ -88,7 +88,7 @@ def abort(deployment: Deployment, server: Server) -> Server:
     operation = current.operation
     if operation is None or not isinstance(operation.details, MigrateDetails):
         what = f"server {server.name!r} is not being migrated"
-        raise Conflict(what, f"'{Tool.SERVER} show {server.name}' tells where it is")
+        raise Conflict(what, f"'{Tool.SERVER} show {server.name}' says where it is")
     works = deployment.records.is_worked_on(current)
     if works:
         _abort_job(deployment, current, operation.verb, operation.details)

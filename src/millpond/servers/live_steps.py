@@ -1,5 +1,6 @@
 """Move a server to another host while it runs: its steps (docs/decisions/0030)."""
 
+import errno
 import logging
 import os
 import time
@@ -61,6 +62,8 @@ ARRIVING = ("migrate", "switch")
 """Steps at which the guest may be at the destination before the record says so."""
 _NO_POST_COPY = "Postcopy is not supported"
 """Says QEMU (migration/migration.c), without a code of its own."""
+_NO_SPACE = os.strerror(errno.ENOSPC)
+"""In what QEMU says of a mirror that could not be written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +218,12 @@ def _explain(move: LiveMove, server: Server, error: MillpondError) -> MillpondEr
         return HostProblem(
             f"the kernel of {names} does not let QEMU catch page faults, which post-copy needs",
             "set vm.unprivileged_userfaultfd = 1 (sysctl) on both, or leave out --post-copy",
+        )
+    if isinstance(error, LibvirtFailed) and _NO_SPACE in error.detail:
+        return HostProblem(
+            f"no space left on host {move.destination.name!r} for the disks of server "
+            f"{server.name!r}, which runs on host {server.host!r} as before",
+            "free some space there, or choose another host",
         )
     return error
 

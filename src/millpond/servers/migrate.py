@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from millpond.errors import BadOption, Busy, ImageNotFound, ImageRefused, MillpondError, NoSuchHost
+from millpond.errors import BadOption, Busy, ImageNotFound, ImageRefused, MillpondError
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
 from millpond.images.intake import Intake
@@ -126,8 +126,8 @@ def find_begun(server: Server) -> MigrateDetails | None:
 def _check_choice(
     deployment: Deployment, source: Host, server: Server, request: MigrateRequest
 ) -> None:
-    if request.host and request.host not in deployment.hosts:
-        raise NoSuchHost(request.host)
+    if request.host:
+        deployment.host(request.host)
     if request.host == source.name:
         reason = f"server {server.name!r} is on host {source.name!r} already"
         raise BadOption("--host", reason, "name another host, or none")

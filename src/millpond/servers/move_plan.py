@@ -12,6 +12,7 @@ from millpond.hosts.host import Host
 from millpond.legacy.storage import image_path
 from millpond.libvirt.domains import read_definition
 from millpond.libvirt.migration import Route
+from millpond.libvirt.pool import Pool
 from millpond.model.devices import Devices
 from millpond.model.formats import Backend
 from millpond.model.image import Image
@@ -163,10 +164,14 @@ def _check_space(host: Host, moved: Server, sizes: Mapping[str, int]) -> None:
         travels = sizes[disk.role]
         needed[disk.pool] += travels if pool.capabilities.sparse or not travels else disk.size
     for name, size in needed.items():
-        free = host.pools.ensure(name).usage().available
-        if size > free:
-            has = f"pool {name} of host {host.name!r} has {format_size(free)}"
-            raise UnfitHost(f"{has} of {format_size(size)} that are needed")
+        refuse_full(host.name, host.pools.ensure(name), size)
+
+
+def refuse_full(host: str, pool: Pool, needed: int) -> None:
+    """A host that lacks the space for what would come there."""
+    if (lacks := needed - pool.usage().available) > 0:
+        sizes = f"{format_size(lacks)} of the {format_size(needed)} that are needed"
+        raise UnfitHost(f"pool {pool.name} of host {host!r} lacks {sizes}")
 
 
 def _plan_disk(

@@ -99,7 +99,7 @@ def migrating(move: Move) -> Verb[Server]:
             Step("switch", partial(_switch, move)),
             Step("remove", partial(remove_source, move)),
             step("release", release_claim),
-            Step("start", partial(_start, move)),
+            Step("start", partial(start, move)),
         ),
         finished=without_operation,
         undone=partial(as_before, move),
@@ -298,7 +298,7 @@ def release_claim(move: Move, server: Server) -> None:
             claims.confirm_move(move.details.migration)
 
 
-def _start(move: Move, server: Server) -> Server:
+def start(move: Move, server: Server) -> Server:
     """With the copy of the record that its domain has, as it is now."""
     defined = steps.define(move.destination, server)
     started = steps.power_on(move.destination, defined) if move.details.starts else defined
