@@ -11,8 +11,12 @@ import libvirt
 import pytest
 from lxml import etree
 
-from millpond.model.sizes import MiB
+from millpond.errors import LibvirtFailed, NoSpace
+from millpond.hosts.deployment import Deployment
+from millpond.model.sizes import KiB, MiB
 from millpond.records.journal import StepMoment
+from millpond.servers import power, transition
+from millpond.servers.transition import TransitRequest
 from tests.real.test_legacy import (
     SECONDS,
     OnLibvirt,
@@ -25,6 +29,7 @@ from tests.real.test_legacy import (
 )
 from tests.support.audit import started_processes
 from tests.support.killer import kill_at
+from tests.support.loopfs import fill
 from tests.support.millpond import Millpond
 from tests.support.nova_tree import BASE, NovaServer, disk_xml
 from tests.support.waiting import wait_for
@@ -323,6 +328,108 @@ def test_a_pool_without_space_for_a_copy_is_refused(
     code, message = millpond.fails("transition", "run", "web")
     assert (code, "no space left in" in message) == (6, True), message
     assert not (elsewhere / f"{nova.id}_disk").exists()
+
+
+def meanwhile(millpond, verb, step, moment, act):
+    """The host, on which something else happens at this moment of an operation."""
+
+    def watch(*where):
+        if where == (verb, step, moment):
+            act()
+
+    return Deployment.load([millpond.config], watch).host()
+
+
+def assert_that_nothing_has_moved(millpond, nova, elsewhere, record):
+    assert millpond.server("web") == record
+    assert {*os.listdir(nova.directory)} - {"console.log"} == {*ROLES, "disk.info"}
+    assert os.listdir(elsewhere) == []
+
+
+def test_a_pool_that_fills_up_while_a_disk_is_copied_loses_nothing(
+    millpond, connection, micro_guest, nova, elsewhere
+):
+    OnLibvirt(nova, connection, every_disk(nova, micro_guest))
+    adopt(millpond, nova)
+    record = millpond.server("web")
+    before = {each: (nova.directory / each).read_bytes() for each in ROLES}
+    filler = elsewhere.parent / "filler"
+    host = meanwhile(millpond, "transition", "copy", StepMoment.BEGIN, lambda: fill(filler))
+    with pytest.raises(NoSpace):
+        transition.transit(host, record, TransitRequest())
+    assert_that_nothing_has_moved(millpond, nova, elsewhere, record)
+    filler.unlink()
+    power.start(host, record)  # and a server starts all the same
+    assert_that_nothing_has_moved(millpond, nova, elsewhere, millpond.server("web"))
+    filler.unlink()
+    wait_for(lambda: boots(nova.console())[-1:] == [1], SECONDS)
+    power.reboot(host, millpond.server("web"), patience=0)
+    assert_that_nothing_has_moved(millpond, nova, elsewhere, millpond.server("web"))
+    filler.unlink()
+    wait_for(lambda: boots(nova.console())[-1:] == [2], SECONDS)
+    assert {each: (nova.directory / each).read_bytes() for each in ROLES[1:]} == {
+        each: before[each] for each in ROLES[1:]
+    }
+    millpond.ok("transition", "run", "web", "--stop", "--force")
+    assert sorted(os.listdir(elsewhere)) == sorted(f"{nova.id}_{each}" for each in ROLES)
+
+
+def test_a_pool_that_fills_up_while_its_guest_runs_disturbs_nobody(
+    millpond, connection, micro_guest, nova, elsewhere
+):
+    server = OnLibvirt(nova, connection, every_disk(nova, micro_guest)).boot()
+    adopt(millpond, nova)
+    record, process = millpond.server("web"), server.domain.ID()
+    filler = elsewhere.parent / "filler"
+    little = 32 * KiB  # for libvirt's labels, and less than QEMU needs
+    host = meanwhile(
+        millpond, "live transition", "mirror", StepMoment.BEGIN, lambda: fill(filler, little)
+    )
+    with pytest.raises(NoSpace):
+        transition.transit(host, record, TransitRequest(live=True))
+    assert_that_nothing_has_moved(millpond, nova, elsewhere, record)
+    wait_for_ticks(nova)
+    assert_gapless(nova)
+    filler.unlink()
+    millpond.ok("transition", "run", "web", "--live")
+    wait_for_ticks(nova)
+    assert_gapless(nova)
+    assert server.domain.ID() == process
+
+
+def test_no_disk_is_used_when_the_copy_of_another_has_broken_off(
+    millpond, connection, micro_guest, nova, elsewhere
+):
+    """As QEMU ends it when it can write no more."""
+    server = OnLibvirt(nova, connection, every_disk(nova, micro_guest)).boot()
+    adopt(millpond, nova)
+    record = millpond.server("web")
+    host = meanwhile(
+        millpond,
+        *("live transition", "pause", StepMoment.END),
+        lambda: server.domain.blockJobAbort("vdc", 0),
+    )
+    with pytest.raises(LibvirtFailed, match="the copy broke off"):
+        transition.transit(host, record, TransitRequest(live=True))
+    assert_that_nothing_has_moved(millpond, nova, elsewhere, record)
+    assert sources(connection, nova)["vda"]["file"] == str(nova.directory / "disk")
+    wait_for_ticks(nova)
+    assert_gapless(nova)
+
+
+def test_one_that_was_interrupted_is_in_two_places_and_nothing_is_in_its_way(
+    millpond, connection, micro_guest, nova, elsewhere
+):
+    OnLibvirt(nova, connection, every_disk(nova, micro_guest))
+    adopt(millpond, nova)
+    kill_at(millpond, "transition", "copy", StepMoment.END, "transit", "web")
+    assert len(os.listdir(elsewhere)) == len(ROLES)
+    (found,) = millpond.json("transition", "status")
+    assert (found["in_the_way"], found["interrupted"]) == ([], True)
+    assert "'millpond transition run web' completes that" in millpond.ok("transition", "status")
+    (told,) = millpond.json("transition", "run", "--all")
+    assert (told["disks"], told["error"]) == (len(ROLES), "")
+    assert millpond.json("transition", "status") == []
 
 
 def test_a_kernel_and_a_ramdisk_come_along(millpond, connection, micro_guest, nova):

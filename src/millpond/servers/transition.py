@@ -6,7 +6,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from millpond.errors import MillpondError, PoolBusy, Tool, Unsupported, WrongState
+from millpond.errors import (
+    GuestStaysOn,
+    MillpondError,
+    PoolBusy,
+    Tool,
+    Unsupported,
+    WrongState,
+)
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON
 from millpond.model.callbacks import Progress, noop
@@ -114,11 +121,20 @@ def bring_into_pools(host: Host, server: Server) -> Server:
     details = None if host.domains.state(server.id) in ON else try_plan(host, server)
     if details is None:
         return server
+    return try_to_move(Transit(host=host, details=details), server)
+
+
+def try_to_move(transit: Transit, server: Server) -> Server:
+    """One that cannot be moved stays where it was, and runs again if it ran. Raises if its guest
+    does not power off, or if what was begun cannot be undone."""
+    host = transit.host
     try:
-        moved = move_disks(Transit(host=host, details=details), server)
+        moved = move_disks(transit, server)
+    except GuestStaysOn:
+        raise
     except MillpondError as error:
         left = host.records.find(server.id)
-        if left is None or left.operation:  # it could not be undone either
+        if left is None or left.operation:
             raise
         return _stay(left, error)
     refresh_pools(host, [moved])
