@@ -318,7 +318,7 @@ def test_status_and_doctor_count_what_is_legacy(millpond, connection, micro_gues
     assert found[nova.id]["disks"][0]["base"]["volume"] == BASE
     assert any("it is in two places" in each for each in found[torn.id]["in_the_way"])
     text = millpond.ok("transition", "status")
-    assert re.search(rf"Disk disk +1 MiB qcow2: {nova.directory}/disk, standing on {BASE}", text)
+    assert re.search(rf"Disk disk +1 MiB qcow2: {nova.directory}/disk, backed by {BASE}", text)
     done = millpond.run("doctor")
     assert "2 servers with disks in Nova's legacy layout" in done.stdout
     assert BASE not in done.stdout  # a base that is needed is no stray

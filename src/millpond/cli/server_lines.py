@@ -43,5 +43,5 @@ def disk_line(disk: Disk) -> str:
     line = f"{where}, {line}" if where else line
     if disk.template is None:
         return line
-    how = "standing on" if disk.overlay else "made from"
+    how = "backed by" if disk.overlay else "made from"
     return f"{line}, {how} {disk.template.pool}/{disk.template.volume} ({disk.template.format})"

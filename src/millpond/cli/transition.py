@@ -36,6 +36,7 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 _SOME = 4
 """That are named: the rest is in the status."""
+_COMPLETES = f"its disks were being moved; '{Tool.TRANSITION} {{}}' completes that"
 _NONE = "no server has disks in Nova's legacy layout"
 
 
@@ -221,10 +222,11 @@ def _lines(server: LegacyStatus) -> list[tuple[str, str]]:
         ("Layout", server.layout),
         *((f"Disk {each.role}", _line(each)) for each in server.disks),
         *(("In the way", each) for each in server.in_the_way),
+        *([("Interrupted", _COMPLETES.format(server.name))] if server.interrupted else []),
     ]
 
 
 def _line(disk: LegacyDisk) -> str:
     size = format_size(disk.size) if disk.size is not None else "of unknown size"
     line = f"{size} {disk.format or 'of unknown format'}: {disk.path}"
-    return f"{line}, standing on {disk.base.volume} ({disk.base.format})" if disk.base else line
+    return f"{line}, backed by {disk.base.volume} ({disk.base.format})" if disk.base else line

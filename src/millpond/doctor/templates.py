@@ -50,7 +50,7 @@ def needed(host: Host) -> Iterator[Finding]:
     for base in gone:
         yield _describe_missing(host, base, *bases[base])
     if bases and not gone:
-        yield ok("each template that a disk stands on is there")
+        yield ok("each template that a disk is backed by is there")
 
 
 def _is_there(host: Host, store: TemplateStore | None, base: TemplateRef) -> bool:

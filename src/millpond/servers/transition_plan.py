@@ -23,7 +23,7 @@ from millpond.model.formats import Backend, DiskFormat
 from millpond.model.names import volume_name
 from millpond.model.server import Disk, Server
 from millpond.model.sizes import format_size
-from millpond.model.transition import TransitionDetails, Way
+from millpond.model.transition import TransitionDetails, Way, is_moving
 from millpond.servers import steps
 from millpond.system import files
 
@@ -34,9 +34,7 @@ def has_legacy_disks(server: Server) -> bool:
 
 def is_unfinished(server: Server) -> bool:
     """It has such disks, or was left on its way between the two places."""
-    operation = server.operation
-    begun = operation is not None and isinstance(operation.details, TransitionDetails)
-    return begun or has_legacy_disks(server)
+    return is_moving(server) or has_legacy_disks(server)
 
 
 def plan_transition(host: Host, server: Server, *, starts: bool = False) -> TransitionDetails:
