@@ -523,6 +523,28 @@ def test_given_back_it_is_as_nova_had_it(millpond, connection, micro_guest, nova
     wait_for(lambda: boots(nova.console())[-1:] == [2], SECONDS)
 
 
+def test_given_back_it_is_of_the_user_that_nova_runs_as(
+    millpond, connection, micro_guest, nova, elsewhere
+):
+    OnLibvirt(nova, connection, every_disk(nova, micro_guest))
+    user = 64321
+    for each in (nova.instances, nova.directory, *nova.directory.iterdir()):
+        os.chown(each, user, user)
+    adopt(millpond, nova)
+    millpond.ok("transition", "run", "web")
+    millpond.ok("server", "start", "web")
+    millpond.ok("server", "stop", "web", "--force")
+    millpond.ok("transition", "revert", "web")
+
+    def as_nova(*words):
+        subprocess.run(words, check=True, user=user, group=user, extra_groups=[])
+
+    for role in ROLES:
+        as_nova("qemu-img", "info", nova.directory / role)
+        assert (nova.directory / role).stat().st_mode & 0o777 == 0o644
+    as_nova("touch", nova.directory / "disk.info", nova.directory / "libvirt.xml")
+
+
 OFF = ("prepare", "stop", "copy", "verify", "move", "domain", "remove", "start")
 LIVE = ("prepare", "volumes", "mirror", "pause", "pivot", "domain", "resume", "remove")
 ALWAYS = {("move", StepMoment.END), ("pivot", StepMoment.END), ("remove", StepMoment.BEGIN)}
@@ -649,7 +671,12 @@ def test_it_moves_before_it_is_migrated(multi_host, micro_guest, layout):
     multi_host.ok("server", "adopt", nova.id, "--yes", "--host", "alder")
     code, message = multi_host.fails("server", "migrate", "web", "--host", "nosuch")
     assert (code, (nova.directory / "disk").exists()) == (3, True), message
-    multi_host.ok("server", "migrate", "web", "--host", "birch")
+    words = ("server", "migrate", "web", "--host", "birch")
+    before = tree(instances)
+    planned = multi_host.json(*words, "--dry-run")
+    assert tree(instances) == before
+    told = multi_host.json(*words)
+    assert told["disks"] == planned["disks"]
     assert multi_host.where("web") == "birch"
     assert not (nova.directory / "disk").exists()
     assert (multi_host.directory / "birch/disks" / f"{nova.id}_disk").is_file()
@@ -666,7 +693,10 @@ def test_it_moves_as_it_is_migrated_while_it_runs(multi_host, busy_guest, layout
     inode = (nova.directory / "disk").stat().st_ino
     wait_for(lambda: "TICK" in nova.console(), SECONDS)
     tick = last_tick(nova)
-    told = multi_host.json("server", "migrate", "web", "--live", "--host", "birch")
+    words = ("server", "migrate", "web", "--live", "--host", "birch")
+    planned = multi_host.json(*words, "--dry-run")
+    told = multi_host.json(*words)
+    assert told["disks"] == planned["disks"]
     assert (told["host"], multi_host.where("web")) == ("birch", "birch")
     wait_for_ticks(nova)
     assert last_tick(nova) > tick

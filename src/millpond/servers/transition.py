@@ -118,10 +118,19 @@ def _settle(host: Host, server: Server) -> Server:
 
 def bring_into_pools(host: Host, server: Server) -> Server:
     """Before it is started, resized or moved (B23), unless it runs. Its lock is held."""
-    details = None if host.domains.state(server.id) in ON else try_plan(host, server)
+    details = _plan_if_off(host, server)
     if details is None:
         return server
     return try_to_move(Transit(host=host, details=details), server)
+
+
+def comes_into_pools(host: Host, server: Server) -> bool:
+    """Whether bring_into_pools() would move disks."""
+    return _plan_if_off(host, server) is not None
+
+
+def _plan_if_off(host: Host, server: Server) -> TransitionDetails | None:
+    return None if host.domains.state(server.id) in ON else try_plan(host, server)
 
 
 def try_to_move(transit: Transit, server: Server) -> Server:
