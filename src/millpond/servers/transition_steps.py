@@ -11,7 +11,7 @@ from pathlib import Path
 
 from millpond.errors import Conflict, DiskRefused, ServiceProblem, VolumeNotFound, WrongState
 from millpond.hosts.host import Host
-from millpond.legacy.storage import note_format
+from millpond.legacy.storage import give_to_nova
 from millpond.libvirt.domains import ON
 from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import DiskFormat
@@ -189,7 +189,7 @@ def _move(transit: Transit, server: Server) -> Server:
             what = f"{source} has changed since it was copied"
             raise Conflict(what, "somebody ran the server meanwhile: try again")
         if there.path:
-            note_format(there)
+            give_to_nova(there)
     return transit.details.after(server)
 
 
