@@ -11,7 +11,7 @@ import libvirt
 import pytest
 from lxml import etree
 
-from millpond.errors import LibvirtFailed, NoSpace
+from millpond.errors import Conflict, LibvirtFailed, NoSpace
 from millpond.hosts.deployment import Deployment
 from millpond.model.sizes import KiB, MiB
 from millpond.records.journal import StepMoment
@@ -415,6 +415,40 @@ def test_no_disk_is_used_when_the_copy_of_another_has_broken_off(
     assert sources(connection, nova)["vda"]["file"] == str(nova.directory / "disk")
     wait_for_ticks(nova)
     assert_gapless(nova)
+
+
+def test_a_file_that_somebody_has_open_is_not_copied(
+    millpond, connection, micro_guest, nova, elsewhere
+):
+    adopted(millpond, connection, nova, micro_guest, flat)
+    disk = nova.directory / "disk"
+    with disk.open("r+b"):
+        code, message = millpond.fails("transition", "run", "web")
+        assert (code, f"{disk} is open in another process" in message) == (4, True), message
+        assert os.listdir(elsewhere) == []
+    opened = []
+    host = meanwhile(
+        millpond,
+        *("transition", "verify", StepMoment.END),
+        lambda: opened.append(disk.open("r+b")),
+    )
+    with pytest.raises(Conflict, match="is open in another process"):
+        transition.transit(host, millpond.server("web"), TransitRequest())
+    assert (os.listdir(elsewhere), disk.exists()) == ([], True)
+    opened[0].close()
+    millpond.ok("transition", "run", "web")
+
+
+def test_the_directory_that_is_another_one_for_libvirt_is_named(
+    millpond, connection, micro_guest, nova
+):
+    """A pool below /dev, which every private libvirtd has for itself."""
+    adopted(millpond, connection, nova, micro_guest, flat)
+    place = f"/dev/{millpond.directory.name}"
+    millpond.configure(f"disks_pool = hidden\ndisks_pool_path = {place}")
+    for words in (("run", "web"), ("status", "--host", "local")):
+        code, message = millpond.fails("transition", *words)
+        assert (code, f"{place} cannot be opened here" in message) == (5, True), message
 
 
 def test_one_that_was_interrupted_is_in_two_places_and_nothing_is_in_its_way(

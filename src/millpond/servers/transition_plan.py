@@ -10,13 +10,13 @@ from pathlib import Path
 
 from millpond.errors import (
     DiskRefused,
-    NeedsHostFiles,
     NoSpace,
     Tool,
     Unsupported,
     VolumeExists,
 )
 from millpond.hosts.host import Host
+from millpond.hosts.legacy import require_files
 from millpond.legacy.layout import is_nova_disk
 from millpond.legacy.storage import image_path
 from millpond.model.formats import Backend, DiskFormat
@@ -104,9 +104,7 @@ def file_of(host: Host, disk: Disk) -> Path:
 def _plan(
     host: Host, server: Server, here: Sequence[Disk], there: Sequence[Disk]
 ) -> TransitionDetails:
-    if not host.probe_local_files():
-        what, reason = f"moving the disks of server {server.name!r}", "its files are to be moved"
-        raise NeedsHostFiles(what, reason, str(host.shared.settings.instances_path))
+    require_files(host, f"moving the disks of server {server.name!r}", "its files are to be moved")
     ways = {}
     for before, after in zip(here, there, strict=True):
         source, target = file_of(host, before), file_of(host, after)

@@ -114,6 +114,7 @@ def _stop(transit: Transit, server: Server) -> None:
 
 def _copy(transit: Transit, server: Server) -> None:
     _refuse_running(transit.host, server)
+    _refuse_open(transit)
     for here, there, way in transit.details.moves():
         if way is Way.COPY:
             source, target = file_of(transit.host, here), make_empty(transit.host, there)
@@ -181,6 +182,7 @@ def _move(transit: Transit, server: Server) -> Server:
     """Somebody may have started it meanwhile, by virsh or with the host."""
     host = transit.host
     _refuse_running(host, server)
+    _refuse_open(transit)
     for here, there, way in transit.details.moves():
         source = file_of(host, here)
         if way is Way.RENAME:
@@ -264,6 +266,15 @@ def _release(transit: Transit, server: Server) -> None:
     """It is Nova's again, and nothing says otherwise."""
     steps.release(transit.host, server)
     transit.host.domain_records.remove(server.id)
+
+
+def _refuse_open(transit: Transit) -> None:
+    """What somebody writes to a file that has been copied would be lost with it."""
+    moves = transit.details.moves()
+    copied = [file_of(transit.host, here) for here, _, way in moves if way is Way.COPY]
+    if found := files.find_open(copied):
+        what = f"{found} is open in another process"
+        raise Conflict(what, f"'fuser --verbose {found}' says in which: end it, and try again")
 
 
 def _seen(path: Path) -> tuple[int, int]:
