@@ -21,7 +21,7 @@ from tests.support.openstack.environment import NOVA, reason_to_skip
 from tests.support.openstack.nova_alone import DISKS, ComputeNode
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.full]
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.full]
 
 COUNT = 20
 SECONDS = 120

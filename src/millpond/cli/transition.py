@@ -196,10 +196,11 @@ def _tell(found: Moved | NotMoved, verb: str, json: bool) -> Moved | NotMoved:
 
 
 def _plain(found: Moved | NotMoved) -> dict[str, Any]:
-    plain = {"server": found.server.id, "name": found.server.name}
+    plain: dict[str, Any] = {"server": found.server.id, "name": found.server.name}
     if isinstance(found, NotMoved):
         return {**plain, "disks": 0, "copied": 0, "error": str(found.error)}
-    return {**plain, "disks": found.disks, "copied": found.copied, "error": ""}
+    plain |= {"disks": found.disks, "copied": found.copied, "error": ""}
+    return {**plain, **({"pause": round(found.pause, 3)} if found.pause else {})}
 
 
 def _find_status(host: Host, *, asked_for: bool = False) -> Sequence[LegacyStatus]:

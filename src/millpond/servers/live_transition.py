@@ -159,11 +159,13 @@ def _stop_mirroring(transit: Transit, server: Server) -> None:
 
 
 def _pause(transit: Transit, server: Server) -> None:
+    transit.pause.append(time.monotonic())
     transit.host.domains.suspend(server.id)
 
 
 def _resume(transit: Transit, server: Server) -> None:
     transit.host.domains.resume(server.id)
+    transit.pause.append(time.monotonic())
 
 
 def _pivot(transit: Transit, server: Server) -> Server:

@@ -54,6 +54,8 @@ class Moved:
     disks: int = 0
     copied: int = 0
     """Bytes."""
+    pause: float = 0
+    """Seconds that its guest waited, of one that ran on."""
 
 
 def transit(
@@ -72,7 +74,9 @@ def transit(
         size = bytes_to_copy(host, details)
         patience = request.patience
         todo = Transit(host=host, details=details, patience=patience, tell=tell, progress=progress)
-        return Moved(server=move_disks(todo, current), disks=len(details.here), copied=size)
+        moved = move_disks(todo, current)
+        pause = todo.pause[-1] - todo.pause[0] if todo.pause else 0
+        return Moved(server=moved, disks=len(details.here), copied=size, pause=pause)
 
 
 def give_back(host: Host, server: Server) -> Moved:

@@ -43,6 +43,8 @@ class Transit:
     progress: Progress = noop
     copied: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By role: length and time of change of a file when it was copied."""
+    pause: list[float] = field(default_factory=list)
+    """When its guest was paused, and when it continued."""
 
 
 def transiting(transit: Transit) -> Verb[Server]:
