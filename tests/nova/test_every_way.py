@@ -142,9 +142,12 @@ def test_all_leave_the_layout_byte_for_byte(
     way(legacy)
     assert multi_host.json("transition", "status") == []
     assert {id: node.disks(id) for id in legacy.names} == {id: [] for id in legacy.names}
-    lives = way in (migrate_live, run_live)
-    boots = {id: 1 if lives and id in legacy.running else 2 for id in legacy.names}
-    _await_boots(node, boots)
+    live = legacy.running if way in (migrate_live, run_live) else frozenset()
+    boots = {id: 1 if id in live else 2 for id in legacy.names}
+    _await_boots(node, {id: number for id, number in boots.items() if id not in live})
+    for id in live:
+        ticks = node.console(id).count("TICK")
+        wait_for(partial(_ticks_on, node, id, ticks), SECONDS)
     legacy.stop()
     assert {id: _contents(_volumes(multi_host, id)) for id in legacy.names} == before
     legacy.start()
@@ -184,6 +187,10 @@ def _await_boots(node: ComputeNode, boots: Mapping[str, int]) -> None:
 
 def _has_booted(node: ComputeNode, id: str, number: int) -> bool:
     return node.boots(id) == number
+
+
+def _ticks_on(node: ComputeNode, id: str, ticks: int) -> bool:
+    return node.console(id).count("TICK") > ticks
 
 
 def _volumes(pond: MultiHost, id: str) -> Iterator[Path]:
