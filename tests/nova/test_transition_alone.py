@@ -117,7 +117,7 @@ class TestMoving:
         assert list(came) == moments("transition", WAYS[way])
         for moment, each in came.items():
             recovered = ["pool" if " remove " in moment else "files"]
-            expected = {"whole": True, "recovered": recovered, "moved": True}
+            expected = {"whole": True, "recovered": recovered, "moved": True, "in the way": []}
             assert each == {**expected, "records": True, "made": True}, moment
 
     def test_a_server_starts_whatever_fails(self, found: dict[str, Found], way: str) -> None:

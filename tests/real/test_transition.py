@@ -11,8 +11,12 @@ import libvirt
 import pytest
 from lxml import etree
 
-from millpond.model.sizes import MiB
+from millpond.errors import Conflict, LibvirtFailed, NoSpace
+from millpond.hosts.deployment import Deployment
+from millpond.model.sizes import KiB, MiB
 from millpond.records.journal import StepMoment
+from millpond.servers import power, transition
+from millpond.servers.transition import TransitRequest
 from tests.real.test_legacy import (
     SECONDS,
     OnLibvirt,
@@ -25,6 +29,7 @@ from tests.real.test_legacy import (
 )
 from tests.support.audit import started_processes
 from tests.support.killer import kill_at
+from tests.support.loopfs import fill
 from tests.support.millpond import Millpond
 from tests.support.nova_tree import BASE, NovaServer, disk_xml
 from tests.support.waiting import wait_for
@@ -164,7 +169,7 @@ def test_a_server_that_runs_moves_without_its_guest_noticing(
     assert (code, "add --live, or --stop" in message) == (5, True)
 
     (told,) = millpond.json("transition", "run", "web", "--live")
-    assert (told["disks"], told["error"]) == (4, "")
+    assert (told["disks"], told["error"], 0 < told["pause"] < 5) == (4, "", True)
     wait_for_ticks(nova)
     assert server.domain.ID() == process
     assert_gapless(nova)
@@ -325,6 +330,142 @@ def test_a_pool_without_space_for_a_copy_is_refused(
     assert not (elsewhere / f"{nova.id}_disk").exists()
 
 
+def meanwhile(millpond, verb, step, moment, act):
+    """The host, on which something else happens at this moment of an operation."""
+
+    def watch(*where):
+        if where == (verb, step, moment):
+            act()
+
+    return Deployment.load([millpond.config], watch).host()
+
+
+def assert_that_nothing_has_moved(millpond, nova, elsewhere, record):
+    assert millpond.server("web") == record
+    assert {*os.listdir(nova.directory)} - {"console.log"} == {*ROLES, "disk.info"}
+    assert os.listdir(elsewhere) == []
+
+
+def test_a_pool_that_fills_up_while_a_disk_is_copied_loses_nothing(
+    millpond, connection, micro_guest, nova, elsewhere
+):
+    OnLibvirt(nova, connection, every_disk(nova, micro_guest))
+    adopt(millpond, nova)
+    record = millpond.server("web")
+    before = {each: (nova.directory / each).read_bytes() for each in ROLES}
+    filler = elsewhere.parent / "filler"
+    host = meanwhile(millpond, "transition", "copy", StepMoment.BEGIN, lambda: fill(filler))
+    with pytest.raises(NoSpace):
+        transition.transit(host, record, TransitRequest())
+    assert_that_nothing_has_moved(millpond, nova, elsewhere, record)
+    filler.unlink()
+    power.start(host, record)  # and a server starts all the same
+    assert_that_nothing_has_moved(millpond, nova, elsewhere, millpond.server("web"))
+    filler.unlink()
+    wait_for(lambda: boots(nova.console())[-1:] == [1], SECONDS)
+    power.reboot(host, millpond.server("web"), patience=0)
+    assert_that_nothing_has_moved(millpond, nova, elsewhere, millpond.server("web"))
+    filler.unlink()
+    wait_for(lambda: boots(nova.console())[-1:] == [2], SECONDS)
+    assert {each: (nova.directory / each).read_bytes() for each in ROLES[1:]} == {
+        each: before[each] for each in ROLES[1:]
+    }
+    millpond.ok("transition", "run", "web", "--stop", "--force")
+    assert sorted(os.listdir(elsewhere)) == sorted(f"{nova.id}_{each}" for each in ROLES)
+
+
+def test_a_pool_that_fills_up_while_its_guest_runs_disturbs_nobody(
+    millpond, connection, micro_guest, nova, elsewhere
+):
+    server = OnLibvirt(nova, connection, every_disk(nova, micro_guest)).boot()
+    adopt(millpond, nova)
+    record, process = millpond.server("web"), server.domain.ID()
+    filler = elsewhere.parent / "filler"
+    little = 32 * KiB  # for libvirt's labels, and less than QEMU needs
+    host = meanwhile(
+        millpond, "live transition", "mirror", StepMoment.BEGIN, lambda: fill(filler, little)
+    )
+    with pytest.raises(NoSpace):
+        transition.transit(host, record, TransitRequest(live=True))
+    assert_that_nothing_has_moved(millpond, nova, elsewhere, record)
+    wait_for_ticks(nova)
+    assert_gapless(nova)
+    filler.unlink()
+    millpond.ok("transition", "run", "web", "--live")
+    wait_for_ticks(nova)
+    assert_gapless(nova)
+    assert server.domain.ID() == process
+
+
+def test_no_disk_is_used_when_the_copy_of_another_has_broken_off(
+    millpond, connection, micro_guest, nova, elsewhere
+):
+    """As QEMU ends it when it can write no more."""
+    server = OnLibvirt(nova, connection, every_disk(nova, micro_guest)).boot()
+    adopt(millpond, nova)
+    record = millpond.server("web")
+    host = meanwhile(
+        millpond,
+        *("live transition", "pause", StepMoment.END),
+        lambda: server.domain.blockJobAbort("vdc", 0),
+    )
+    with pytest.raises(LibvirtFailed, match="the copy broke off"):
+        transition.transit(host, record, TransitRequest(live=True))
+    assert_that_nothing_has_moved(millpond, nova, elsewhere, record)
+    assert sources(connection, nova)["vda"]["file"] == str(nova.directory / "disk")
+    wait_for_ticks(nova)
+    assert_gapless(nova)
+
+
+def test_a_file_that_somebody_has_open_is_not_copied(
+    millpond, connection, micro_guest, nova, elsewhere
+):
+    adopted(millpond, connection, nova, micro_guest, flat)
+    disk = nova.directory / "disk"
+    with disk.open("r+b"):
+        code, message = millpond.fails("transition", "run", "web")
+        assert (code, f"{disk} is open in another process" in message) == (4, True), message
+        assert os.listdir(elsewhere) == []
+    opened = []
+    host = meanwhile(
+        millpond,
+        *("transition", "verify", StepMoment.END),
+        lambda: opened.append(disk.open("r+b")),
+    )
+    with pytest.raises(Conflict, match="is open in another process"):
+        transition.transit(host, millpond.server("web"), TransitRequest())
+    assert (os.listdir(elsewhere), disk.exists()) == ([], True)
+    opened[0].close()
+    millpond.ok("transition", "run", "web")
+
+
+def test_the_directory_that_is_another_one_for_libvirt_is_named(
+    millpond, connection, micro_guest, nova
+):
+    """A pool below /dev, which every private libvirtd has for itself."""
+    adopted(millpond, connection, nova, micro_guest, flat)
+    place = f"/dev/{millpond.directory.name}"
+    millpond.configure(f"disks_pool = hidden\ndisks_pool_path = {place}")
+    for words in (("run", "web"), ("status", "--host", "local")):
+        code, message = millpond.fails("transition", *words)
+        assert (code, f"{place} cannot be opened here" in message) == (5, True), message
+
+
+def test_one_that_was_interrupted_is_in_two_places_and_nothing_is_in_its_way(
+    millpond, connection, micro_guest, nova, elsewhere
+):
+    OnLibvirt(nova, connection, every_disk(nova, micro_guest))
+    adopt(millpond, nova)
+    kill_at(millpond, "transition", "copy", StepMoment.END, "transit", "web")
+    assert len(os.listdir(elsewhere)) == len(ROLES)
+    (found,) = millpond.json("transition", "status")
+    assert (found["in_the_way"], found["interrupted"]) == ([], True)
+    assert "'millpond transition run web' completes that" in millpond.ok("transition", "status")
+    (told,) = millpond.json("transition", "run", "--all")
+    assert (told["disks"], told["error"]) == (len(ROLES), "")
+    assert millpond.json("transition", "status") == []
+
+
 def test_a_kernel_and_a_ramdisk_come_along(millpond, connection, micro_guest, nova):
     devices = disk_xml(nova.flat(micro_guest.path), "raw")
     for name in ("kernel", "ramdisk"):
@@ -414,6 +555,28 @@ def test_given_back_it_is_as_nova_had_it(millpond, connection, micro_guest, nova
     assert (found["adopted"], found["in_the_way"]) == (False, [])
     domain.create()
     wait_for(lambda: boots(nova.console())[-1:] == [2], SECONDS)
+
+
+def test_given_back_it_is_of_the_user_that_nova_runs_as(
+    millpond, connection, micro_guest, nova, elsewhere
+):
+    OnLibvirt(nova, connection, every_disk(nova, micro_guest))
+    user = 64321
+    for each in (nova.instances, nova.directory, *nova.directory.iterdir()):
+        os.chown(each, user, user)
+    adopt(millpond, nova)
+    millpond.ok("transition", "run", "web")
+    millpond.ok("server", "start", "web")
+    millpond.ok("server", "stop", "web", "--force")
+    millpond.ok("transition", "revert", "web")
+
+    def as_nova(*words):
+        subprocess.run(words, check=True, user=user, group=user, extra_groups=[])
+
+    for role in ROLES:
+        as_nova("qemu-img", "info", nova.directory / role)
+        assert (nova.directory / role).stat().st_mode & 0o777 == 0o644
+    as_nova("touch", nova.directory / "disk.info", nova.directory / "libvirt.xml")
 
 
 OFF = ("prepare", "stop", "copy", "verify", "move", "domain", "remove", "start")
@@ -542,7 +705,12 @@ def test_it_moves_before_it_is_migrated(multi_host, micro_guest, layout):
     multi_host.ok("server", "adopt", nova.id, "--yes", "--host", "alder")
     code, message = multi_host.fails("server", "migrate", "web", "--host", "nosuch")
     assert (code, (nova.directory / "disk").exists()) == (3, True), message
-    multi_host.ok("server", "migrate", "web", "--host", "birch")
+    words = ("server", "migrate", "web", "--host", "birch")
+    before = tree(instances)
+    planned = multi_host.json(*words, "--dry-run")
+    assert tree(instances) == before
+    told = multi_host.json(*words)
+    assert told["disks"] == planned["disks"]
     assert multi_host.where("web") == "birch"
     assert not (nova.directory / "disk").exists()
     assert (multi_host.directory / "birch/disks" / f"{nova.id}_disk").is_file()
@@ -559,7 +727,10 @@ def test_it_moves_as_it_is_migrated_while_it_runs(multi_host, busy_guest, layout
     inode = (nova.directory / "disk").stat().st_ino
     wait_for(lambda: "TICK" in nova.console(), SECONDS)
     tick = last_tick(nova)
-    told = multi_host.json("server", "migrate", "web", "--live", "--host", "birch")
+    words = ("server", "migrate", "web", "--live", "--host", "birch")
+    planned = multi_host.json(*words, "--dry-run")
+    told = multi_host.json(*words)
+    assert told["disks"] == planned["disks"]
     assert (told["host"], multi_host.where("web")) == ("birch", "birch")
     wait_for_ticks(nova)
     assert last_tick(nova) > tick

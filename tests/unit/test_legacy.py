@@ -164,6 +164,14 @@ def test_a_record_that_cannot_be_understood_stands_in_the_way(nova, guest, text,
 # What backs it
 
 
+def test_what_is_in_the_way_of_several_disks_is_said_once(nova, guest):
+    for name in ("disk", "disk.swap"):
+        nova.flat(guest, name)
+    (nova.directory / "disk.info").write_text("{")
+    (obstacle,) = layout(nova).find(nova.id).obstacles
+    assert obstacle.startswith("disk, disk.swap: the record ")
+
+
 def test_an_overlay_stands_on_a_base_of_novas(nova, guest):
     nova.overlay(guest)
     disk = only_disk(nova)

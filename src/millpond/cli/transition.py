@@ -36,6 +36,7 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 _SOME = 4
 """That are named: the rest is in the status."""
+_COMPLETES = f"its disks were being moved; '{Tool.TRANSITION} {{}}' completes that"
 _NONE = "no server has disks in Nova's legacy layout"
 
 
@@ -195,10 +196,11 @@ def _tell(found: Moved | NotMoved, verb: str, json: bool) -> Moved | NotMoved:
 
 
 def _plain(found: Moved | NotMoved) -> dict[str, Any]:
-    plain = {"server": found.server.id, "name": found.server.name}
+    plain: dict[str, Any] = {"server": found.server.id, "name": found.server.name}
     if isinstance(found, NotMoved):
         return {**plain, "disks": 0, "copied": 0, "error": str(found.error)}
-    return {**plain, "disks": found.disks, "copied": found.copied, "error": ""}
+    plain |= {"disks": found.disks, "copied": found.copied, "error": ""}
+    return {**plain, **({"pause": round(found.pause, 3)} if found.pause else {})}
 
 
 def _find_status(host: Host, *, asked_for: bool = False) -> Sequence[LegacyStatus]:
@@ -221,6 +223,7 @@ def _lines(server: LegacyStatus) -> list[tuple[str, str]]:
         ("Layout", server.layout),
         *((f"Disk {each.role}", _line(each)) for each in server.disks),
         *(("In the way", each) for each in server.in_the_way),
+        *([("Interrupted", _COMPLETES.format(server.name))] if server.interrupted else []),
     ]
 
 

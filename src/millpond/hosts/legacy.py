@@ -40,10 +40,16 @@ def refuse_legacy_servers(host: Host) -> None:
 
 def find_layout(host: Host) -> NovaLayout:
     """With what was put into pools behind libvirt's back. Raises NeedsHostFiles."""
-    if not host.probe_local_files():
-        what, reason = "finding disks in Nova's legacy layout", "they lie in no pool"
-        raise NeedsHostFiles(what, reason, str(host.shared.settings.instances_path))
+    require_files(host, "finding disks in Nova's legacy layout", "they lie in no pool")
     return look_at_layout(host, lambda name: _refresh(host.pools.ensure(name)))
+
+
+def require_files(host: Host, what: str, reason: str) -> None:
+    """Raises NeedsHostFiles with the pool's directory that is not the same here."""
+    if host.probe_local_files():
+        return
+    pools = [host.pools.ensure(each.name) for each in (host.pool_plan.base, host.pool_plan.disks)]
+    raise NeedsHostFiles(what, reason, next(each.path for each in pools if not each.local))
 
 
 def look_at_layout(host: Host, open_pool: Callable[[str], Pool]) -> NovaLayout:

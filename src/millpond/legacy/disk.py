@@ -71,7 +71,12 @@ class LegacyServer:
 
     @property
     def obstacles(self) -> tuple[str, ...]:
-        return tuple(f"{disk.role}: {each}" for disk in self.disks for each in disk.obstacles)
+        """Each once, with all the disks that it is of."""
+        roles: dict[str, list[str]] = {}
+        for disk in self.disks:
+            for each in disk.obstacles:
+                roles.setdefault(each, []).append(disk.role)
+        return tuple(f"{', '.join(named)}: {each}" for each, named in roles.items())
 
     @property
     def layout(self) -> str:

@@ -12,28 +12,28 @@ import msgspec
 from millpond.errors import DamagedRecord
 from millpond.system import files
 
-_NAME = "disk.info"
+NAME = "disk.info"
 
 
 def read(directory: Path) -> Mapping[str, str]:
     """The format by the disk's name, nothing without a file. The instances may have moved since,
     so of a path only the directory's name and the disk's count."""
     formats: dict[str, str] = {}
-    for path, format in _read(directory / _NAME).items():
+    for path, format in _read(directory / NAME).items():
         if _is_in(directory, path) and formats.setdefault(Path(path).name, format) != format:
-            raise DamagedRecord(directory / _NAME, f"it has two formats for {Path(path).name}")
+            raise DamagedRecord(directory / NAME, f"it has two formats for {Path(path).name}")
     return formats
 
 
 def put(directory: Path, disk: str, format: str) -> None:
-    path = directory / _NAME
+    path = directory / NAME
     paths = {**_read(path), str(directory / disk): format}
     files.write_atomically(path, msgspec.json.encode(paths) + b"\n", mode=0o644)
 
 
 def forget(directory: Path, disk: str) -> None:
     """Without the entry of a disk, and without the file when it was the last."""
-    path = directory / _NAME
+    path = directory / NAME
     paths = _read(path)
     left = {
         each: format

@@ -74,6 +74,11 @@ class NovaLayout:
     def find(self, id: ServerId) -> LegacyServer | None:
         return self._server(id, list(self._volumes())) if _ID.fullmatch(id) else None
 
+    def find_moving(self, id: ServerId) -> LegacyServer | None:
+        """One whose journal says that its disks are on their way: each may be in a pool of ours,
+        too, and that is no conflict (B22)."""
+        return replace(self, pools=(), volumes={}).find(id)
+
     def uses(self) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
         """The bases in the cache by name, each with a disk that is backed by it; and, in words,
         the disks that cannot be read: they may be backed by any."""

@@ -5,6 +5,7 @@ volumes and RBD images of Nova's need nothing of this: LibvirtStorage serves the
 """
 
 import logging
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -113,10 +114,20 @@ class LegacyStorage:
         return [image_path(disk), *base]
 
 
-def note_format(disk: Disk) -> None:
-    """As Nova does: then its driver takes the disk for what it is."""
+def give_to_nova(disk: Disk) -> None:
+    """As if its driver had made it: it is in disk.info as what it is, and of the user that all
+    instances are of, who need not be root."""
     path = Path(disk.path)
     disk_info.put(path.parent, path.name, disk.format)
+    nova = path.parent.parent.stat()
+    for each, mode in (
+        (path.parent, 0o755),
+        (path.with_name(disk_info.NAME), 0o644),
+        (path, 0o644),
+    ):
+        with suppress(PermissionError):  # who is not root has it already, or nobody else
+            os.chown(each, nova.st_uid, nova.st_gid)
+            each.chmod(mode)
 
 
 class _ResizeFile:

@@ -1,11 +1,12 @@
 """Servers in Nova's legacy layout on this host, and what stands in their way."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millpond.legacy.disk import LegacyDisk, LegacyServer
 from millpond.legacy.layout import NovaLayout
 from millpond.legacy.nova_domain import NovaDomainXml, objections
 from millpond.libvirt.domains import DomainRecords, read_all
+from millpond.model.transition import is_moving
 from millpond.records.records import Records
 from millpond.system.libvirtd import Libvirtd
 
@@ -20,16 +21,27 @@ class LegacyStatus:
     disks: tuple[LegacyDisk, ...]
     in_the_way: tuple[str, ...]
     """Of adopting it, or of an adopted one's disks."""
+    interrupted: bool = False
+    """Something has ended in the middle of moving its disks."""
 
 
 def status(
     layout: NovaLayout, records: Records, host: Libvirtd, domain_records: DomainRecords
 ) -> list[LegacyStatus]:
-    names = {server.id: server.name for server in records.all()}
+    servers = {each.id: each for each in records.all()}
+    names = {each.id: each.name for each in servers.values()}
+    moving = {each.id for each in servers.values() if is_moving(each)}
     marked = {domain.uuid for domain in domain_records.all(ignoring=names)}
-    found = layout.servers(known={*names, *marked})
+    found = [
+        (layout.find_moving(each.id) or each) if each.id in moving else each
+        for each in layout.servers(known={*names, *marked})
+    ]
     new = read_all(host, NovaDomainXml) if any(each.id not in names for each in found) else {}
-    return [_status(each, names.get(each.id), new.get(each.id)) for each in found]
+    left = {id for id in moving if not records.is_worked_on(servers[id])}
+    return [
+        replace(_status(each, names.get(each.id), new.get(each.id)), interrupted=each.id in left)
+        for each in found
+    ]
 
 
 def _status(found: LegacyServer, name: str | None, domain: NovaDomainXml | None) -> LegacyStatus:

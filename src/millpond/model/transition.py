@@ -52,6 +52,12 @@ class TransitionDetails(Details):
         return _with(server, self.there)
 
 
+def is_moving(server: Server) -> bool:
+    """Its disks are on their way between the two places, or were left there."""
+    operation = server.operation
+    return operation is not None and isinstance(operation.details, TransitionDetails)
+
+
 def _with(server: Server, disks: tuple[Disk, ...]) -> Server:
     by_role = {each.role: each for each in disks}
     return replace(server, disks=tuple(by_role.get(each.role, each) for each in server.disks))

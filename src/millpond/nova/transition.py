@@ -99,6 +99,9 @@ def find_all(host: Host, instances: Sequence[Any]) -> list[Found]:
     layout = _layout(host)
     known = {each.uuid for each in instances if _has_records(each)}
     found = {each.id: each for each in layout.servers(known=known)}
+    for each in filter(is_begun, instances):
+        if server := layout.find_moving(ServerId(each.uuid)):
+            found[server.id] = server
     seen = (_of(each, found.get(ServerId(each.uuid))) for each in instances)
     return [each for each in seen if each]
 

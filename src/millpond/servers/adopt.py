@@ -18,9 +18,7 @@ from millpond.servers import steps
 
 LOG = logging.getLogger(__name__)
 
-_ADOPTABLE = (
-    "put that right with Nova or virsh, and try again; docs/legacy.md says what is possible"
-)
+_ADOPTABLE = "change that with Nova or virsh, and try again; docs/legacy.md says what is possible"
 
 
 def check_adoptable(

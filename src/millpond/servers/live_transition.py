@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from millpond.errors import Conflict, HostProblem, Tool, Unsupported, WrongState
+from millpond.errors import Conflict, HostProblem, LibvirtFailed, Tool, Unsupported, WrongState
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON
 from millpond.model.formats import DiskFormat
@@ -121,6 +121,15 @@ def _delete_volumes(transit: Transit, _server: Server) -> None:
 
 
 def _mirror(transit: Transit, server: Server) -> None:
+    """The pool may fill up meanwhile: QEMU then ends the copy, and the guest runs on."""
+    try:
+        _copy_all(transit, server)
+    except LibvirtFailed:
+        check_space(transit.host, transit.details)
+        raise
+
+
+def _copy_all(transit: Transit, server: Server) -> None:
     jobs = transit.host.block_jobs
     for _, there in _mirrored(transit):
         jobs.mirror(server.id, there.target, _chain(transit.host, there))
@@ -150,11 +159,13 @@ def _stop_mirroring(transit: Transit, server: Server) -> None:
 
 
 def _pause(transit: Transit, server: Server) -> None:
+    transit.pause.append(time.monotonic())
     transit.host.domains.suspend(server.id)
 
 
 def _resume(transit: Transit, server: Server) -> None:
     transit.host.domains.resume(server.id)
+    transit.pause.append(time.monotonic())
 
 
 def _pivot(transit: Transit, server: Server) -> Server:
@@ -171,11 +182,15 @@ def _pivot(transit: Transit, server: Server) -> Server:
 
 
 def _pivot_running(transit: Transit, server: Server) -> None:
-    """All copies are whole before the first one is used."""
+    """All copies are whole before the first one is used. One that has broken off raises."""
     jobs, id = transit.host.block_jobs, server.id
     moved = find_moved(transit, transit.host.domains.description(id))
     left = [there.target for _, there in _mirrored(transit) if there.target not in moved]
-    if not wait_until(lambda: not any(jobs.remaining(id, each) for each in left), _PATIENCE, 0.01):
+
+    def are_whole() -> bool:
+        return all(jobs.is_mirrored(id, each) and not jobs.remaining(id, each) for each in left)
+
+    if not wait_until(are_whole, _PATIENCE, 0.01):
         what = f"what the guest of {server.name!r} wrote last was not copied in time"
         raise HostProblem(what, "it runs on where it was: try again")
     for target in left:

@@ -26,7 +26,7 @@ from millpond.servers.move_plan import MovePlan, plan_move, refuse_unmovable, ta
 from millpond.servers.move_recovery import settle
 from millpond.servers.move_steps import MIGRATE, migrating, refuse_running
 from millpond.servers.shutdown import Tell
-from millpond.servers.transition import bring_into_pools
+from millpond.servers.transition import bring_into_pools, comes_into_pools
 from millpond.servers.transition_steps import adopt_bases
 
 LOG = logging.getLogger(__name__)
@@ -96,7 +96,8 @@ def decide(deployment: Deployment, server: Server, request: MigrateRequest) -> M
     if deployment.records.is_worked_on(server):
         raise Busy(f"server {server.name!r}")
     current = steps.load_idle(source, server)
-    starts = _check(deployment, source, current, request)
+    comes = comes_into_pools(source, current)
+    starts = _check(deployment, source, current, request, comes=comes)
     plans: dict[str, MovePlan] = {}
     plan = _planning(deployment, source, current, request, plans, starts=starts)
     asked = scheduling_request(deployment, current, request.host, request.purpose)
@@ -136,16 +137,24 @@ def _check_choice(
         raise BadOption("server migrate", reason, "name another one in enabled_hosts")
 
 
-def _check(deployment: Deployment, source: Host, server: Server, request: MigrateRequest) -> bool:
-    """Whether it runs, and so is started again. Raises what speaks against any move."""
+def _check(
+    deployment: Deployment,
+    source: Host,
+    server: Server,
+    request: MigrateRequest,
+    *,
+    comes: bool = False,
+) -> bool:
+    """Whether it runs, and so is started again. Raises what speaks against any move. ``comes``:
+    its disks would leave Nova's layout before."""
     _check_choice(deployment, source, server, request)
     if request.live:
         refuse_stopped(source, server)
-        refuse_unmovable(source, server, live=True)
+        refuse_unmovable(source, server, leaves_layout=source.probe_local_files())
         return False
     if not request.stop:
         refuse_running(source, server)
-    refuse_unmovable(source, server)
+    refuse_unmovable(source, server, leaves_layout=comes)
     return source.domains.state(server.id) in ON
 
 

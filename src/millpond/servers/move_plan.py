@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from millpond.errors import BadOption, ImageNotFound, ImageRefused, Tool, UnfitHost, Unsupported
 from millpond.hosts.host import Host
@@ -14,17 +15,17 @@ from millpond.libvirt.domains import read_definition
 from millpond.libvirt.migration import Route
 from millpond.libvirt.pool import Pool
 from millpond.model.devices import Devices
-from millpond.model.formats import Backend
+from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
 from millpond.model.move import MigrateDetails, Way
 from millpond.model.names import rebuilt_name
 from millpond.model.operation import ROOT
-from millpond.model.server import SAVED, Content, Disk, Firmware, Server
+from millpond.model.server import SAVED, Content, Disk, Firmware, Server, TemplateRef
 from millpond.model.sizes import format_size
 from millpond.model.template import Template
 from millpond.servers import steps
 from millpond.servers.devices import check_devices
-from millpond.servers.transition_plan import as_volume, can_link
+from millpond.servers.transition_plan import as_volume, can_link, is_same
 from millpond.system import files
 from millpond.xml.carrying import find_fixed_devices
 
@@ -62,10 +63,10 @@ class MovePlan:
         return not any(each.template for each in self.travels)
 
 
-def refuse_unmovable(host: Host, server: Server, *, live: bool = False) -> None:
-    """What no destination can help."""
+def refuse_unmovable(host: Host, server: Server, *, leaves_layout: bool = False) -> None:
+    """What no destination can help; ``leaves_layout``: disks in Nova's come into pools by it."""
     legacy = [each.role for each in server.disks if each.path]
-    if legacy and not (live and host.probe_local_files()):
+    if legacy and not leaves_layout:
         reason = f"{', '.join(legacy)} lies in Nova's legacy layout, and in no pool"
         advised = f"'{Tool.TRANSITION} {server.name}' moves them there; add --live if it runs"
         raise _refusal(server, reason, advised)
@@ -251,13 +252,16 @@ def require_volume(host: Host, disk: Disk) -> None:
 def _size(source: Host, disk: Disk, way: Way) -> int:
     if way in (Way.SHARED, Way.NEW):
         return 0
-    if disk.path:
-        taken = files.taken_space(image_path(disk))
-    else:
-        taken = source.pools.ensure(disk.pool).get(disk.volume).allocation
-    if way is Way.WHOLE and disk.template:
-        taken += source.pools.base.get(disk.template.volume).allocation
-    return taken
+    base = disk.template.volume if way is Way.WHOLE and disk.template else ""
+    if disk.path:  # libvirt need not know what Nova has put into the cache
+        named = [image_path(disk), *([_in_cache(source, base)] if base else [])]
+        return sum(map(files.taken_space, named))
+    taken = source.pools.ensure(disk.pool).get(disk.volume).allocation
+    return taken + (source.pools.base.get(base).allocation if base else 0)
+
+
+def _in_cache(host: Host, name: str) -> Path:
+    return Path(host.pools.base.path, name)
 
 
 def _find_base(
@@ -266,13 +270,23 @@ def _find_base(
     """Whether the destination has, or can prepare, a template with the same content; and the image
     that it is prepared from."""
     assert disk.template
+    if disk.path and _share_base(source, destination, disk.template):
+        return True, None
     here = source.template_store.find(disk.template.volume)
     store = destination.find_template_store()
     there = store.find(disk.template.volume) if store else None
     if here and there:
         return is_alike(here, there), None
-    image = find_image(destination, server, disk) if here else None
+    becomes_one = disk.path and disk.template.format is DiskFormat.RAW
+    image = find_image(destination, server, disk) if here or becomes_one else None
     return image is not None, image
+
+
+def _share_base(source: Host, destination: Host, base: TemplateRef) -> bool:
+    """One file: then it is a template of both as soon as it is one."""
+    if base.format is not DiskFormat.RAW or not destination.probe_local_files():
+        return False
+    return is_same(_in_cache(source, base.volume), _in_cache(destination, base.volume))
 
 
 def is_alike(one: Template, other: Template) -> bool:

@@ -15,7 +15,7 @@ from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
 from millpond.servers.shutdown import Tell, shut_down
-from millpond.servers.transition import bring_into_pools, move_disks, try_plan
+from millpond.servers.transition import bring_into_pools, try_plan, try_to_move
 from millpond.servers.transition_steps import Transit
 from millpond.xml.domain import DomainXml
 
@@ -71,7 +71,7 @@ def reboot(host: Host, server: Server, *, patience: float, tell: Tell = noop) ->
         steps.check_networks(host, current.networks)
         steps.refuse_overlays(host, current)
         if details := try_plan(host, current, starts=True):
-            move_disks(Transit(host=host, details=details, patience=patience, tell=tell), current)
+            try_to_move(Transit(host=host, details=details, patience=patience, tell=tell), current)
         else:
             verb = rebooting(host, patience=patience, tell=tell)
             journal.run(verb, current, ServerJournal(host.records), host.watch)

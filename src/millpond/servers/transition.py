@@ -6,7 +6,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from millpond.errors import MillpondError, PoolBusy, Tool, Unsupported, WrongState
+from millpond.errors import (
+    GuestStaysOn,
+    MillpondError,
+    PoolBusy,
+    Tool,
+    Unsupported,
+    WrongState,
+)
 from millpond.hosts.host import Host
 from millpond.libvirt.domains import ON
 from millpond.model.callbacks import Progress, noop
@@ -47,6 +54,8 @@ class Moved:
     disks: int = 0
     copied: int = 0
     """Bytes."""
+    pause: float = 0
+    """Seconds that its guest waited, of one that ran on."""
 
 
 def transit(
@@ -65,7 +74,9 @@ def transit(
         size = bytes_to_copy(host, details)
         patience = request.patience
         todo = Transit(host=host, details=details, patience=patience, tell=tell, progress=progress)
-        return Moved(server=move_disks(todo, current), disks=len(details.here), copied=size)
+        moved = move_disks(todo, current)
+        pause = todo.pause[-1] - todo.pause[0] if todo.pause else 0
+        return Moved(server=moved, disks=len(details.here), copied=size, pause=pause)
 
 
 def give_back(host: Host, server: Server) -> Moved:
@@ -111,14 +122,32 @@ def _settle(host: Host, server: Server) -> Server:
 
 def bring_into_pools(host: Host, server: Server) -> Server:
     """Before it is started, resized or moved (B23), unless it runs. Its lock is held."""
-    details = None if host.domains.state(server.id) in ON else try_plan(host, server)
+    details = _plan_if_off(host, server)
     if details is None:
         return server
+    return try_to_move(Transit(host=host, details=details), server)
+
+
+def comes_into_pools(host: Host, server: Server) -> bool:
+    """Whether bring_into_pools() would move disks."""
+    return _plan_if_off(host, server) is not None
+
+
+def _plan_if_off(host: Host, server: Server) -> TransitionDetails | None:
+    return None if host.domains.state(server.id) in ON else try_plan(host, server)
+
+
+def try_to_move(transit: Transit, server: Server) -> Server:
+    """One that cannot be moved stays where it was, and runs again if it ran. Raises if its guest
+    does not power off, or if what was begun cannot be undone."""
+    host = transit.host
     try:
-        moved = move_disks(Transit(host=host, details=details), server)
+        moved = move_disks(transit, server)
+    except GuestStaysOn:
+        raise
     except MillpondError as error:
         left = host.records.find(server.id)
-        if left is None or left.operation:  # it could not be undone either
+        if left is None or left.operation:
             raise
         return _stay(left, error)
     refresh_pools(host, [moved])

@@ -10,20 +10,20 @@ from pathlib import Path
 
 from millpond.errors import (
     DiskRefused,
-    NeedsHostFiles,
     NoSpace,
     Tool,
     Unsupported,
     VolumeExists,
 )
 from millpond.hosts.host import Host
+from millpond.hosts.legacy import require_files
 from millpond.legacy.layout import is_nova_disk
 from millpond.legacy.storage import image_path
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.names import volume_name
 from millpond.model.server import Disk, Server
 from millpond.model.sizes import format_size
-from millpond.model.transition import TransitionDetails, Way
+from millpond.model.transition import TransitionDetails, Way, is_moving
 from millpond.servers import steps
 from millpond.system import files
 
@@ -34,9 +34,7 @@ def has_legacy_disks(server: Server) -> bool:
 
 def is_unfinished(server: Server) -> bool:
     """It has such disks, or was left on its way between the two places."""
-    operation = server.operation
-    begun = operation is not None and isinstance(operation.details, TransitionDetails)
-    return begun or has_legacy_disks(server)
+    return is_moving(server) or has_legacy_disks(server)
 
 
 def plan_transition(host: Host, server: Server, *, starts: bool = False) -> TransitionDetails:
@@ -106,9 +104,7 @@ def file_of(host: Host, disk: Disk) -> Path:
 def _plan(
     host: Host, server: Server, here: Sequence[Disk], there: Sequence[Disk]
 ) -> TransitionDetails:
-    if not host.probe_local_files():
-        what, reason = f"moving the disks of server {server.name!r}", "its files are to be moved"
-        raise NeedsHostFiles(what, reason, str(host.shared.settings.instances_path))
+    require_files(host, f"moving the disks of server {server.name!r}", "its files are to be moved")
     ways = {}
     for before, after in zip(here, there, strict=True):
         source, target = file_of(host, before), file_of(host, after)

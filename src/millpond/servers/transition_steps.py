@@ -11,7 +11,7 @@ from pathlib import Path
 
 from millpond.errors import Conflict, DiskRefused, ServiceProblem, VolumeNotFound, WrongState
 from millpond.hosts.host import Host
-from millpond.legacy.storage import note_format
+from millpond.legacy.storage import give_to_nova
 from millpond.libvirt.domains import ON
 from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import DiskFormat
@@ -43,6 +43,8 @@ class Transit:
     progress: Progress = noop
     copied: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By role: length and time of change of a file when it was copied."""
+    pause: list[float] = field(default_factory=list)
+    """When its guest was paused, and when it continued."""
 
 
 def transiting(transit: Transit) -> Verb[Server]:
@@ -114,6 +116,7 @@ def _stop(transit: Transit, server: Server) -> None:
 
 def _copy(transit: Transit, server: Server) -> None:
     _refuse_running(transit.host, server)
+    _refuse_open(transit)
     for here, there, way in transit.details.moves():
         if way is Way.COPY:
             source, target = file_of(transit.host, here), make_empty(transit.host, there)
@@ -181,6 +184,7 @@ def _move(transit: Transit, server: Server) -> Server:
     """Somebody may have started it meanwhile, by virsh or with the host."""
     host = transit.host
     _refuse_running(host, server)
+    _refuse_open(transit)
     for here, there, way in transit.details.moves():
         source = file_of(host, here)
         if way is Way.RENAME:
@@ -189,7 +193,7 @@ def _move(transit: Transit, server: Server) -> Server:
             what = f"{source} has changed since it was copied"
             raise Conflict(what, "somebody ran the server meanwhile: try again")
         if there.path:
-            note_format(there)
+            give_to_nova(there)
     return transit.details.after(server)
 
 
@@ -264,6 +268,15 @@ def _release(transit: Transit, server: Server) -> None:
     """It is Nova's again, and nothing says otherwise."""
     steps.release(transit.host, server)
     transit.host.domain_records.remove(server.id)
+
+
+def _refuse_open(transit: Transit) -> None:
+    """What somebody writes to a file that has been copied would be lost with it."""
+    moves = transit.details.moves()
+    copied = [file_of(transit.host, here) for here, _, way in moves if way is Way.COPY]
+    if found := files.find_open(copied):
+        what = f"{found} is open in another process"
+        raise Conflict(what, f"'fuser --verbose {found}' says in which: end it, and try again")
 
 
 def _seen(path: Path) -> tuple[int, int]:

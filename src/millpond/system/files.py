@@ -7,8 +7,8 @@ import re
 import select
 import stat
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -311,14 +311,21 @@ def remove(path: Path) -> None:
 
 def is_open(path: Path) -> bool:
     """Whether any process that we may look at has this file open."""
-    try:
-        wanted = path.stat()
-    except FileNotFoundError:
-        return False
-    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+    return find_open([path]) is not None
+
+
+def find_open(paths: Iterable[Path]) -> Path | None:
+    """The first of these files that is found open, by one look at all processes."""
+    wanted: dict[tuple[int, int], Path] = {}
+    for path in paths:
+        with suppress(FileNotFoundError):
+            found = path.stat()
+            wanted[found.st_dev, found.st_ino] = path
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*") if wanted else ():
         try:
-            if os.path.samestat(descriptor.stat(), wanted):
-                return True
+            found = descriptor.stat()
         except OSError:
             continue  # ended, or not ours to look at
-    return False
+        if named := wanted.get((found.st_dev, found.st_ino)):
+            return named
+    return None

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.support.ini import ini
 from tests.support.libvirtd import PrivateLibvirtd
-from tests.support.openstack.environment import NOVA, python, python_path
+from tests.support.openstack.environment import NOVA, OLDER_NOVA, python, python_path
 from tests.support.openstack.nova import Sections, merged
 from tests.support.openstack.service import isolated
 
@@ -48,7 +48,7 @@ def start(
     conf.write_text(ini(merged(_settings(directory, libvirtd), extra or {})))
     program = (python(release), "-W", "ignore", *words, "--config-file", conf)
     path = ":".join(filter(None, (before, python_path(directory))))
-    threads = {} if release == NOVA else {"OS_NOVA_DISABLE_EVENTLET_PATCHING": "true"}
+    threads = {"OS_NOVA_DISABLE_EVENTLET_PATCHING": "true"} if release == OLDER_NOVA else {}
     command = isolated(directory, *program, **{"PYTHONPATH": path, **threads, **variables})
     on_host = libvirtd.command(*command)
     return subprocess.run(on_host, capture_output=True, text=True, timeout=240, check=False)

@@ -167,6 +167,7 @@ def interrupted(driver: Driver) -> Any:
 def after_death(driver: Driver, instance: objects.Instance, before: dict[str, bytes]) -> Any:
     at_death = whole(driver, instance, before)
     instance = again(instance)
+    status = {each["server"]: each for each in command("status")[1]}
     recover(driver.millpond, CONF.host, Path(CONF.state_path))
     recovered = set(contents(driver, instance).values())
     settled = whole(driver, instance, before) and not notes(instance)
@@ -174,6 +175,7 @@ def after_death(driver: Driver, instance: objects.Instance, before: dict[str, by
     hard_reboot(driver, again_)
     return {
         "whole": at_death and settled,
+        "in the way": status[instance.uuid]["in_the_way"],
         "recovered": sorted(recovered),
         "moved": read(driver, instance, "pool") == before and not read(driver, instance, "files"),
         "records": records(instance) == sorted(FILES) and not notes(instance),

@@ -1,11 +1,12 @@
-"""Servers as an older release of Nova makes them, with its own driver, a real libvirt and a
-database in SQLite: `python older_nova.py create IMAGE --config-file NOVA.CONF` prints their ids,
-and `python older_nova.py reboot ID --config-file NOVA.CONF` reboots one, hard.
+"""Servers as a release of Nova makes them, with its own driver, a real libvirt and a database in
+SQLite: `python nova_alone.py create IMAGE NAME... --config-file NOVA.CONF` prints their ids, and
+`python nova_alone.py reboot ID --config-file NOVA.CONF` reboots one, hard.
 
 Only Glance is missing: what Nova would fetch from it is the file IMAGE.
 """
 
 import json
+import os
 import shutil
 import sys
 import uuid
@@ -106,14 +107,14 @@ class Images:
         shutil.copyfile(self._path, dest_path)
 
 
-def create(driver: LibvirtDriver, path: str) -> dict[str, str]:
+def create(driver: LibvirtDriver, path: str, *names: str) -> dict[str, str]:
     image = str(uuid.uuid4())
     meta = objects.ImageMeta.from_dict(
         {"id": image, "disk_format": "raw", "container_format": "bare", "properties": {}}
     )
     made = {}
     with mock.patch("nova.virt.images.IMAGE_API", Images(path)):
-        for name in ("pike", "roach"):
+        for name in names:
             instance = new_instance(name, image)
             words = (ADMIN, instance, meta, [], None, {})
             driver.spawn(*words, network_info=[], block_device_info=block_devices())
@@ -130,10 +131,12 @@ def reboot(driver: LibvirtDriver, id: str) -> dict[str, str]:
 
 
 def main() -> None:
-    verb, word, _, conf = sys.argv[1:]
+    verb, *words, _, conf = sys.argv[1:]
     driver = set_up(conf)
     with mock.patch(f"{_GROUPS}.get_instance_security_groups", return_value=[]):
-        print(json.dumps({"create": create, "reboot": reboot}[verb](driver, word)))
+        made = {"create": create, "reboot": reboot}[verb](driver, *words)
+    print(json.dumps(made), flush=True)
+    os._exit(0)  # Nova's threads would be waited for
 
 
 main()
