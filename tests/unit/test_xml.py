@@ -11,7 +11,8 @@ from lxml import etree
 
 from millpond.disks.libvirt_storage import LibvirtStorage
 from millpond.libvirt.memory_pool import MemoryPool
-from millpond.model.formats import Backend
+from millpond.model.formats import Backend, DiskFormat
+from millpond.model.layer import Layer, NbdSource
 from millpond.model.volume import VolumeSpec
 from millpond.servers.domain_xml import domain_xml
 from millpond.xml.domain import DomainXml
@@ -112,6 +113,15 @@ def test_the_chain_is_stated_to_its_end_and_the_base_keeps_its_owner():
     assert base.find("source").get("pool") == "nova-base-images-pool"
     assert base.find("source/seclabel").attrib == {"model": "dac", "relabel": "no"}
     assert len(base.find("backingStore")) == 0
+
+
+def test_a_server_on_a_stream_as_a_domain(golden):
+    """The format of what arrives is stated, and that nothing is below it: nobody probes."""
+    at = server()
+    overlay = LibvirtStorage(Backend.QCOW2, PoolsWith(at.disks)).chain(at.disks[0])[0]
+    served = NbdSource(socket=Path("/run/millpond/streams/0123.sock"))
+    chain = (overlay, Layer(source=served, format=DiskFormat.RAW))
+    golden("domain-stream.xml", domain_xml(at, OWNER, None, {at.disks[0].role: chain}).to_xml())
 
 
 def test_a_copy_has_an_empty_chain_so_that_nothing_is_probed():

@@ -9,7 +9,15 @@ from pathlib import Path
 from millpond.errors import ToolFailed, Unsupported
 from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import DiskFormat
-from millpond.model.layer import FileSource, IscsiSource, Layer, RbdSource, Source, VolumeSource
+from millpond.model.layer import (
+    FileSource,
+    IscsiSource,
+    Layer,
+    NbdSource,
+    RbdSource,
+    Source,
+    VolumeSource,
+)
 from millpond.system import ceph_conf
 from millpond.system.process import CONVERSION, Handed, Watch, run
 
@@ -193,20 +201,24 @@ def _door(source: Source) -> dict[str, str]:
                 "initiator-name": initiator,
             }
             return {key: value for key, value in options.items() if value}
+        case NbdSource(socket=socket, export=export):
+            options = {"driver": "nbd", "server.type": "unix", "server.path": str(socket)}
+            return options | ({"export": export} if export else {})
         case VolumeSource(pool=pool, volume=volume):
             raise Unsupported(f"opening {pool}/{volume} by qemu-img", "it has no path here")
 
 
 def _handed(reads: Sequence[Layer], writes: Sequence[Layer] = ()) -> Handed:
     """What qemu-img has to open for these layers. librbd and libiscsi reach their servers by
-    themselves: then, and only then, it gets the network."""
+    themselves, and a socket is one: then, and only then, it gets the network."""
     sources = [layer.source for layer in (*reads, *writes)]
     ceph = [source.access for source in sources if isinstance(source, RbdSource)]
+    sockets = [source.socket for source in sources if isinstance(source, NbdSource)]
     credentials = [path for access in ceph for path in ceph_conf.files(access.conf, access.user)]
     return Handed(
         reads=[*_paths(reads), *credentials],
-        writes=_paths(writes),
-        network=any(isinstance(source, RbdSource | IscsiSource) for source in sources),
+        writes=[*_paths(writes), *sockets],
+        network=any(isinstance(source, RbdSource | IscsiSource | NbdSource) for source in sources),
     )
 
 

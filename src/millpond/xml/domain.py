@@ -11,6 +11,7 @@ from millpond.model.layer import (
     FileSource,
     IscsiSource,
     Layer,
+    NbdSource,
     RbdSource,
     Source,
     VolumeSource,
@@ -23,10 +24,12 @@ NAMESPACE = "urn:millpond:server:1"
 
 @dataclass(frozen=True, kw_only=True)
 class MonitorXml(Element, tag="host"):
-    """Where a network disk is served."""
+    """Where a network disk is served: by a host, or through a socket of this one."""
 
-    name: str = at("@name")
+    name: str | None = at("@name", default=None)
     port: int | None = at("@port", default=None)
+    transport: str | None = at("@transport", default=None)
+    socket: str | None = at("@socket", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,7 +325,7 @@ def _type(source: Source) -> str:
             return "volume"
         case FileSource(device=device):
             return "block" if device else "file"
-        case RbdSource() | IscsiSource():
+        case RbdSource() | IscsiSource() | NbdSource():
             return "network"
 
 
@@ -338,6 +341,12 @@ def _source(source: Source) -> SourceXml:
                 name=location,
                 monitors=(MonitorXml(name=host, port=port),),
                 initiator=initiator or None,
+            )
+        case NbdSource(socket=socket, export=export):
+            return SourceXml(
+                protocol="nbd",
+                name=export or None,
+                monitors=(MonitorXml(transport="unix", socket=str(socket)),),
             )
         case RbdSource(access=access, location=location, snapshot=snapshot):
             return SourceXml(
