@@ -12,6 +12,7 @@ killer CONFIG VERB STEP MOMENT rebuild NAME IMAGE
 killer CONFIG VERB STEP MOMENT rebuild|rescue NAME IMAGE
 killer CONFIG VERB STEP MOMENT resize vcpus NAME NUMBER
 killer CONFIG VERB STEP MOMENT resize save|resize confirm|resize revert NAME
+killer CONFIG VERB STEP MOMENT settle NAME
 killer CONFIG VERB STEP MOMENT clone NAME NEW
 killer CONFIG VERB STEP MOMENT import ARCHIVE NEW
 killer CONFIG VERB STEP MOMENT migrate NAME HOST [stop]
@@ -52,6 +53,7 @@ from millpond.servers import (
     rescue,
     resize,
     revert,
+    settle,
     snapshot,
     transition,
 )
@@ -193,6 +195,7 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "nic add": of_server(lambda host, server, nic: nics.add(host, server, parse_network(nic))),
     "nic remove": of_server(nics.remove),
     "rename": of_server(rename.rename),
+    "settle": of_server(settle.settle),
     "snapshot": take_snapshot,
     "snapshot all": partial(take_snapshot, all_disks=True),
     "snapshot half": take_half,

@@ -22,6 +22,7 @@ from millpond.doctor import (
     servers,
     space,
     strays,
+    streams,
     templates,
 )
 from millpond.doctor.finding import Finding
@@ -95,6 +96,7 @@ OF_A_HOST: tuple[Check[Host], ...] = (
             templates.half_written,
             templates.needed,
             templates.links,
+            streams.unsettled,
         ),
         needs=("records", "pools"),
     ),

@@ -14,6 +14,7 @@ from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
+from millpond.servers.settle import SETTLE, finish
 from millpond.servers.shutdown import Tell, shut_down
 from millpond.servers.transition import bring_into_pools, move_disks, try_plan
 from millpond.servers.transition_steps import Transit
@@ -32,7 +33,7 @@ to be off."""
 def start(host: Host, server: Server) -> None:
     """One that runs already is no error."""
     with host.records.lock(server):
-        current = steps.load_idle(host, server)
+        current = finish(host, steps.load_idle(host, server, but=(SETTLE,)))
         steps.check_networks(host, current.networks)
         _refuse_open_ports(host, current)
         current = bring_into_pools(host, current)

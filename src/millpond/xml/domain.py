@@ -301,17 +301,18 @@ def _backing(layers: Sequence[Layer]) -> BackingStoreXml:
     """The rest of the chain, stated to its end."""
     if not layers:
         return BackingStoreXml()  # empty: libvirt probes nothing
-    base, *below = layers
+    layer, *below = layers
     return BackingStoreXml(
-        type=_type(base.source),
-        format=base.format,
-        source=_base_source(base),
+        type=_type(layer.source),
+        format=layer.format,
+        source=_source(layer.source) if below else _base_source(layer),
         below=_backing(below),
     )
 
 
 def _base_source(base: Layer) -> SourceXml:
-    """A base keeps its owner: it is root's, and stays so (trap 17)."""
+    """A base keeps its owner: it is root's, and stays so (trap 17). What lies between it and the
+    top is a server's own."""
     slices = () if base.length is None else (SliceXml(size=base.length),)
     source = replace(_source(base.source), slices=slices)
     if source.protocol:
