@@ -18,7 +18,7 @@ from millpond.model.image import Image
 from millpond.model.move import MigrateDetails, Way
 from millpond.model.names import rebuilt_name
 from millpond.model.operation import ROOT
-from millpond.model.server import SAVED, Content, Disk, Firmware, Server
+from millpond.model.server import SAVED, Content, Disk, Firmware, Server, TemplateRef
 from millpond.model.sizes import format_size
 from millpond.model.template import Template
 from millpond.servers import steps
@@ -190,6 +190,9 @@ def _plan_disk(
     way = Way.NEW if is_new else way
     if disk.overlay and disk.template:
         alike, fetched = _find_base(source, destination, server, disk)
+        if not alike and _is_linked(source, disk.template):
+            reason = f"host {destination.name!r} cannot have what {disk.role} is backed by"
+            raise UnfitHost(reason)
         way = way if alike else Way.WHOLE
         if not alike and is_shared and not disk.path:  # next to it, in the same pool
             there = replace(there, volume=rebuilt_name(there.volume))
@@ -201,6 +204,12 @@ def _plan_disk(
     template_size = fetched.size if fetched else 0
     travel = Travel(role=disk.role, way=way, size=size, template=name, template_size=template_size)
     return there, travel
+
+
+def _is_linked(host: Host, template: TemplateRef) -> bool:
+    """No volume of the host has its bytes, or not all of them yet: nothing could be copied."""
+    found = host.template_store.find(template.volume)
+    return bool(found and found.link)
 
 
 def require_local_files(hosts: Sequence[Host], disk: Disk) -> None:

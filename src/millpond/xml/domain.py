@@ -312,7 +312,7 @@ def _backing(layers: Sequence[Layer]) -> BackingStoreXml:
 
 def _base_source(base: Layer) -> SourceXml:
     """A base keeps its owner: it is root's, and stays so (trap 17). What lies between it and the
-    top is a server's own."""
+    top is a server's own, which is not to keep the mark (trap 29)."""
     slices = () if base.length is None else (SliceXml(size=base.length),)
     source = replace(_source(base.source), slices=slices)
     if source.protocol:
