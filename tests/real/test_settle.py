@@ -224,7 +224,7 @@ def test_it_is_deleted_in_the_middle(arrived, step):
 
 @pytest.mark.full
 def test_the_guest_is_kept_waiting_for_a_moment_only(arrived):
-    """It ticks every 55 ms, and everything is read again and again meanwhile."""
+    """It ticks every 55 ms. On a busy machine it fails: what it says is how long it took."""
     seen, end = [], threading.Event()
 
     def look():
@@ -233,19 +233,22 @@ def test_the_guest_is_kept_waiting_for_a_moment_only(arrived):
             if (now := last_tick(arrived.millpond, arrived.id)) != last:
                 seen.append(time.monotonic())
                 last = now
-            time.sleep(0.002)
+            time.sleep(0.005)
 
+    host, server = arrived.millpond.host(), arrived.millpond.server("web")
     thread = threading.Thread(target=look)
     thread.start()
-    time.sleep(1)
+    time.sleep(2)
     began = time.monotonic()
-    arrived.settle()
-    took = time.monotonic() - began
+    settle(host, server)
+    ended = time.monotonic()
     time.sleep(1)
     end.set()
     thread.join()
-    longest = max(after - before for before, after in pairwise(seen))
-    print(f"settled in {took:.2f} s, longest gap {longest * 1000:.0f} ms")
-    assert took < 1
+    gaps = [(after - before, before > began) for before, after in pairwise(seen)]
+    usual = max(gap for gap, is_later in gaps if not is_later)
+    longest = max(gap for gap, is_later in gaps if is_later)
+    print(f"settled in {ended - began:.2f} s; gaps: {longest:.3f} s, before {usual:.3f} s")
+    assert ended - began < 1
     assert longest < 0.25
     arrived.check_that_it_runs()

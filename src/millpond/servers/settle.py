@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from millpond.errors import MillpondError, OverlayUnclear
+from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
 from millpond.model.formats import DiskFormat
 from millpond.model.layer import Chain, FileSource, Layer, NbdSource
@@ -57,9 +58,10 @@ def settle(host: Host, server: Server) -> bool:
 
 def settle_all(host: Host, template: str) -> Sequence[str]:
     """All servers with a disk on this template. The names of those that could not be moved yet:
-    they stay on the stream, or in the middle, until this is called again."""
+    they stay on the stream, or in the middle, until this is called again. Domains that Nova
+    defines are Nova's: they stay until they are started or migrated."""
     left = []
-    for server in host.records.all():
+    for server in host.records.all() if isinstance(host.shared, Deployment) else ():
         if any(each.template and each.template.volume == template for each in server.disks):
             try:
                 settle(host, server)
@@ -142,6 +144,7 @@ class _Moved:
         self._details = details
         self._first = OverlaidDisks(host, details.overlays)
         self._second = OverlaidDisks(host, details.rebased)
+        self._may_be_open = True
 
     def make_overlays(self, server: Server) -> None:
         """Those of a process that died are empty."""
@@ -149,6 +152,7 @@ class _Moved:
         if self._first.is_on(server):
             self._first.create(server)
             self._second.create(server)
+            self._may_be_open = False
 
     def rebase(self, server: Server) -> None:
         """The domain's copy of the record tells of it from before until after: who makes a lost
@@ -199,7 +203,7 @@ class _Moved:
         """What the guest has written since it came here."""
         disk = server.get_disk(top.target)
         path = Path(self._second.path(disk.role))
-        if files.is_open(path):
+        if self._may_be_open and files.is_open(path):
             reason = "libvirt has lost track of the layers of its disk"
             raise OverlayUnclear(path.name, server.name, reason)
         self._host.block_jobs.mirror(server.id, top.target, self._chain(disk, path))
