@@ -61,7 +61,7 @@ def image_of(found):
     host = found.host
     intake = Intake(host.shared.images_directory)
     made = snapshot.snapshot(host, intake, found.server, snapshot.SnapshotRequest(name="snap"))
-    return host.images.path(made.images[0].id)
+    return found.millpond.state / "images" / "blobs" / made.images[0].digest
 
 
 def test_a_snapshot_while_it_runs(found):
@@ -70,11 +70,13 @@ def test_a_snapshot_while_it_runs(found):
     found.look()
 
 
+@pytest.mark.full
 def test_a_snapshot_while_it_is_off(found):
     found.stop()
     assert tick_in(image_of(found)) >= last_tick(found.millpond, found.id)
 
 
+@pytest.mark.full
 def test_it_grows(found):
     grow(found.host, found.server, "disk", 8 * MiB)
     assert found.host.block_jobs.size(found.id, "vda") == 8 * MiB
@@ -86,6 +88,7 @@ def test_it_grows(found):
     found.look()
 
 
+@pytest.mark.full
 def test_it_is_stopped_started_paused_and_rebooted(found):
     found.stop()
     found.start(2)
@@ -96,6 +99,7 @@ def test_it_is_stopped_started_paused_and_rebooted(found):
     found.look()
 
 
+@pytest.mark.full
 def test_it_is_rebuilt_and_rescued_from_the_same_image(found):
     image = found.host.images.get("guest")
     rebuild.rebuild(found.host, found.server, image, patience=0)
@@ -104,6 +108,7 @@ def test_it_is_rebuilt_and_rescued_from_the_same_image(found):
     rescue.unrescue(found.host, found.server, Switching())
 
 
+@pytest.mark.full
 def test_it_is_deleted(found):
     delete.delete(found.host, found.server)
     assert list(found.millpond.disks.iterdir()) == []

@@ -141,12 +141,14 @@ def test_as_long_as_the_template_arrives_it_stays_on_the_stream(arriving):
     arriving.check_that_it_runs()
 
 
+@pytest.mark.full
 def test_a_server_that_is_off_needs_only_its_next_start(arrived):
     arrived.millpond.ok("server", "stop", "web", "--force")
     assert not settle(arrived.millpond.host(), arrived.millpond.server("web"))
     arrived.check_its_bytes()
 
 
+@pytest.mark.full
 def test_doctor_finds_and_moves_it(arrived):
     code, message = arrived.millpond.fails("doctor")
     assert code == 1, message
@@ -168,7 +170,8 @@ def test_killed_at_a_step_it_is_finished(arrived, step, moment):
     arrived.check_that_it_runs()
 
 
-@each_moment
+@pytest.mark.full
+@pytest.mark.parametrize(("step", "moment"), MOMENTS)
 def test_libvirtd_is_killed_at_a_step(arrived, libvirtd, step, moment):
     """While the operation goes on, or fails and is finished."""
     millpond = arrived.millpond
@@ -215,7 +218,8 @@ def test_the_host_starts_the_server_again_meanwhile(arrived):
     arrived.check_its_bytes(3)
 
 
-@pytest.mark.parametrize("step", ["rebase", pytest.param("commit", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("step", ["rebase", "commit"])
 def test_it_is_deleted_in_the_middle(arrived, step):
     kill_at(arrived.millpond, "settle", step, StepMoment.END, "settle", "web")
     arrived.millpond.ok("server", "delete", "web")

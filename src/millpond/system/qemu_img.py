@@ -135,7 +135,7 @@ def extract(
     target.touch()
     handed = _handed(layers)
     words += [_format(_options(layers)), str(target)]
-    _run(words, replace(handed, writes=[target]), told)
+    _run(words, replace(handed, writes=[*handed.writes, target]), told)
 
 
 def read(layer: Layer, offset: int, length: int, target: Path) -> bytes:
@@ -145,7 +145,8 @@ def read(layer: Layer, offset: int, length: int, target: Path) -> bytes:
     words = ["qemu-img", "dd", "--image-opts", "-O", "raw", f"if={raw}", f"of={target}"]
     words += [f"bs={_BLOCK}", f"skip={first}", f"count={end}"]  # counted from the beginning
     target.touch()
-    _run(words, replace(_handed([layer]), writes=[target]))
+    handed = _handed([layer])
+    _run(words, replace(handed, writes=[*handed.writes, target]))
     with target.open("rb") as file:
         file.seek(offset - first * _BLOCK)
         return file.read(length)
