@@ -12,8 +12,11 @@ import pytest
 
 from millpond.errors import ConnectionLost
 from millpond.hosts.deployment import Deployment
+from millpond.images.intake import Intake
 from millpond.records.journal import StepMoment
+from millpond.servers.rescue import Switching, rescue
 from millpond.servers.settle import find_streaming, settle, settle_all
+from millpond.servers.snapshot import SnapshotRequest, snapshot
 from tests.support.guest_ticks import disks, last_tick, tick_on_disk, wait_for_ticks
 from tests.support.killer import kill_at
 from tests.support.streamed import streamed
@@ -146,6 +149,28 @@ def test_a_server_that_is_off_needs_only_its_next_start(arrived):
     arrived.millpond.ok("server", "stop", "web", "--force")
     assert not settle(arrived.millpond.host(), arrived.millpond.server("web"))
     arrived.check_its_bytes()
+
+
+@pytest.mark.full
+def test_all_disks_of_a_server_are_moved_at_once(arriving):
+    """In rescue it has two; and libvirt has had overlays above the first one before."""
+    millpond, host = arriving.millpond, arriving.stream.host()
+    intake, request = Intake(host.shared.images_directory), SnapshotRequest(name="snap")
+    snapshot(host, intake, millpond.server("web"), request)
+    rescue(host, millpond.server("web"), host.images.get("guest"), Switching())
+    assert len(find_streaming(host, millpond.server("web"))) == 2
+    arriving.stream.arrive()
+    arriving.settle()
+    arriving.stream.end()
+    for flags in (0, INACTIVE):
+        for disk in disks(arriving.domain, flags):
+            assert "nbd" not in disk
+            assert arriving.stream.path.name in disk
+    wait_for_ticks(millpond, arriving.id)
+    millpond.ok("server", "unrescue", "web")
+    millpond.wait_for_console(arriving.id, "BOOTS 0002")
+    millpond.ok("server", "stop", "web", "--force")
+    arriving.check_its_bytes(3)
 
 
 @pytest.mark.full

@@ -4,7 +4,7 @@ An overlay's header names no backing file: what lies below it is said by the dom
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,36 +106,52 @@ class OverlaidDisks:
             self.host.disks.merge(server.get_disk(target), overlay)
         steps.define(self.host, server)
 
-    def remove(self, server: Server) -> None:
-        """Only when no domain can come back to them: as long as one is named, it holds what the
-        guest wrote."""
-        for defined in (False, True):
-            named = self.volumes & set(names_in(self.describe(server, defined=defined)))
-            if named:
-                raise StillNeeded(min(named), server.name)
-        for role, overlay in self.overlays.items():
-            found = self._pool(overlay).find(overlay.volume)
-            if found and self._is_open(server, server.get_disk(role), found):
-                raise StillNeeded(overlay.volume, server.name)
-            remove_overlay(self.host, overlay)
-
-    def _is_open(self, server: Server, disk: Disk, overlay: Volume) -> bool:
-        """libvirt may have lost track of it. Where we see the domain's QEMU have its disk open, we
-        would see that, too; on a remote host, and from another PID namespace, QEMU is asked."""
-        if files.is_open(Path(overlay.path)):
-            return True
-        if self.host.domains.state(server.id) not in ON:
-            return False
-        below = disk.path or self.host.pools.ensure(disk.pool).get(disk.volume).path
-        if files.is_open(Path(below)):
-            return False
-        try:
-            return overlay.path in self.host.block_jobs.files(server.id)
-        except LibvirtFailed as error:
-            raise OverlayUnclear(overlay.name, server.name, error.detail) from error
-
     def _pool(self, overlay: VolumeSource) -> Pool:
         return self.host.pools.ensure(overlay.pool)
+
+
+def remove_overlays(server: Server, *overlaid: OverlaidDisks) -> None:
+    """Only when no domain can come back to them: as long as one is named, it holds what the guest
+    wrote."""
+    volumes = set[str]().union(*(each.volumes for each in overlaid))
+    for defined in (False, True):
+        named = volumes & set(names_in(overlaid[0].describe(server, defined=defined)))
+        if named:
+            raise StillNeeded(min(named), server.name)
+    host = overlaid[0].host
+    found = [
+        (server.get_disk(role), volume)
+        for each in overlaid
+        for role, at in each.overlays.items()
+        if (volume := host.pools.ensure(at.pool).find(at.volume))
+    ]
+    _refuse_open(host, server, found)
+    for each in overlaid:
+        for overlay in each.overlays.values():
+            remove_overlay(host, overlay)
+
+
+def _refuse_open(host: Host, server: Server, found: Sequence[tuple[Disk, Volume]]) -> None:
+    """libvirt may have lost track of one. Where we see the domain's QEMU have its disk open, we
+    would see that, too; on a remote host, and from another PID namespace, QEMU is asked."""
+    is_on = bool(found) and host.domains.state(server.id) in ON
+    below = {disk.role: Path(_path_below(host, disk)) for disk, _ in found if is_on}
+    seen = files.find_open([*below.values(), *(Path(each.path) for _, each in found)])
+    for disk, overlay in found:
+        if Path(overlay.path) in seen:
+            raise StillNeeded(overlay.name, server.name)
+        if not is_on or below[disk.role] in seen:
+            continue
+        try:
+            opened = host.block_jobs.files(server.id)
+        except LibvirtFailed as error:
+            raise OverlayUnclear(overlay.name, server.name, error.detail) from error
+        if overlay.path in opened:
+            raise StillNeeded(overlay.name, server.name)
+
+
+def _path_below(host: Host, disk: Disk) -> str:
+    return disk.path or host.pools.ensure(disk.pool).get(disk.volume).path
 
 
 class BlockJob:

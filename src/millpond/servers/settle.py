@@ -30,6 +30,7 @@ from millpond.servers.overlays import (
     name_of,
     path_of,
     plan_overlay,
+    remove_overlays,
     sources_of,
 )
 from millpond.system import files
@@ -179,8 +180,7 @@ class _Moved:
         steps.write_metadata(self._host, without_operation(server))
 
     def remove_overlays(self, server: Server) -> None:
-        self._first.remove(server)
-        self._second.remove(server)
+        remove_overlays(server, self._first, self._second)
 
     def _find_tops(self, server: Server) -> dict[str, DiskXml]:
         return self._first.find_tops(server) | self._second.find_tops(server)

@@ -32,6 +32,7 @@ from millpond.servers.overlays import (
     names_in,
     path_of,
     plan_overlay,
+    remove_overlays,
 )
 from millpond.xml.domain import DiskXml
 
@@ -208,7 +209,7 @@ class Overlay:
                 self._host.domains.resume(server.id)
 
     def cleanup(self, server: Server) -> None:
-        self._overlaid.remove(server)
+        remove_overlays(server, self._overlaid)
 
     def _write_back(self, server: Server) -> None:
         jobs: dict[str, BlockJob] = {}

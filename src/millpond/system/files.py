@@ -7,8 +7,8 @@ import re
 import select
 import stat
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -311,14 +311,22 @@ def remove(path: Path) -> None:
 
 def is_open(path: Path) -> bool:
     """Whether any process that we may look at has this file open."""
-    try:
-        wanted = path.stat()
-    except FileNotFoundError:
-        return False
-    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
-        try:
-            if os.path.samestat(descriptor.stat(), wanted):
-                return True
-        except OSError:
-            continue  # ended, or not ours to look at
-    return False
+    return bool(find_open([path]))
+
+
+def find_open(paths: Iterable[Path]) -> set[Path]:
+    """Those of these files that any process that we may look at has open."""
+    wanted = {(found.st_dev, found.st_ino): path for path in paths if (found := _stat(path))}
+    found_open = set()
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*") if wanted else ():
+        with suppress(OSError):  # ended, or not ours to look at
+            found = descriptor.stat()
+            if path := wanted.get((found.st_dev, found.st_ino)):
+                found_open.add(path)
+    return found_open
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    with suppress(FileNotFoundError):
+        return path.stat()
+    return None
