@@ -651,6 +651,25 @@ def test_settled_it_reads_from_the_volume_alone(room):
     assert (defined.type, defined.backing.type) == ("volume", "volume")
 
 
+def test_a_guest_that_waits_while_its_server_settles_is_never_left_waiting(room):
+    """Killed at any call, one of which has paused it."""
+    scenario, waited = SCENARIOS["settle"], 0
+    calls = frozenset({"call"})
+    count = moments(scenario, room / "count", lambda at: Fault(at=at, kinds=calls, error=Killed()))
+    for at in range(1, count + 1):
+        world = scenario.world(room / f"{at}")
+        server = scenario.make(world)
+        world.moments.begin(Fault(at=at, kinds=calls, error=Killed()))
+        with pytest.raises(Killed):
+            scenario.act(world, server)
+        waited += server.id in world.domains.paused
+        world.moments.begin(NONE)
+        if left := _left(world):
+            recover(world.host, left)
+        assert world.domains.state(server.id) == "running"
+    assert waited
+
+
 def slow_removal(room: Path) -> tuple[World, Server, Scenario]:
     """The guest has not let the disk go in time."""
     scenario = SCENARIOS["disk remove while it runs"]
