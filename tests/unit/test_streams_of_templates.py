@@ -136,7 +136,7 @@ def test_what_is_wrong_is_neither_delivered_nor_kept(
         return spoil(found, offset) if spoils and offset == INDEX_CHUNK else found
 
     file = open_file(tmp_path, index)
-    image = ArrivingImage(file, source)
+    image = ArrivingImage(file, source, patience=0.5)
     with pytest.raises(OSError, match=r"other bytes|broke off"):
         image.read(INDEX_CHUNK - 5, 10)
     assert not file.has(1)

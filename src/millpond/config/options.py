@@ -55,7 +55,8 @@ _DEFAULT_OPTIONS = (
         "template_image_handler",
         default="downloading",
         help="How an image becomes a template: downloading, or volume-based-linking, which copies "
-        "nothing where the image is a volume of Cinder's or lies in Ceph. Plug-ins can add more.",
+        "nothing where the image is a volume of Cinder's or lies in Ceph, or streaming: servers "
+        "start before all of the image is there. Plug-ins can add more.",
     ),
     cfg.StrOpt(
         "default_ephemeral_format",
@@ -237,6 +238,30 @@ _IMAGE_CACHE_OPTIONS = (
         default=1,
         min=1,
         help="How many images are fetched at once ahead of use.",
+    ),
+    cfg.StrOpt(
+        "fill_rate",
+        default="64M",
+        help="Bytes a second, such as 64M, that the streaming handler fetches of each image ahead "
+        "of need; what guests read comes as fast as it can. 0 sets no bound.",
+    ),
+    cfg.IntOpt(
+        "fill_delay",
+        default=10,
+        min=0,
+        help="Seconds in which it fetches only what guests read, for the first of them to boot.",
+    ),
+    cfg.BoolOpt(
+        "trust_source",
+        default=False,
+        help="The streaming handler believes what Glance says of an image's parts. Whoever owns "
+        "an image there can set that.",
+    ),
+    cfg.StrOpt(
+        "sockets_path",
+        default="/run/millpond",
+        help="Directory of the sockets that QEMU reads templates from which are still arriving: "
+        "the same on all hosts between which servers move.",
     ),
     cfg.StrOpt(
         "max_bytes",

@@ -2,14 +2,21 @@
 
 import os
 import socket
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import cache, cached_property, partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from millpond.config import LOCAL, HostSettings, LibvirtSettings, VirtTypeOption
+from millpond.config import (
+    LOCAL,
+    HostSettings,
+    ImageSourceOption,
+    LibvirtSettings,
+    VirtTypeOption,
+)
 from millpond.disks.backend import ImageBackend
 from millpond.disks.disks import Disks
 from millpond.disks.imaging import Imaging
@@ -41,8 +48,10 @@ from millpond.libvirt.pools import PoolPlan, Pools, PoolWanted
 from millpond.model.callbacks import noop
 from millpond.model.cloud import LinkAccess
 from millpond.model.formats import Backend
+from millpond.model.image import Image
 from millpond.model.layer import CephAccess
 from millpond.model.server import Hardware, VirtType
+from millpond.model.stream import StreamAccess
 from millpond.records.journal import Watch
 from millpond.records.records import Records, RecordsOfHosts
 from millpond.scheduling.claims import Claims
@@ -225,6 +234,7 @@ class Host:
             make_room=self._make_room,
             adopt_image=bases.adopt_image if bases else noop,
             link_access=lambda: self.link_access,
+            stream_access=lambda: self.stream_access,
         )
         wanted = self.shared.settings.template_image_handler
         return TemplateHandlers(wanted, context, lambda: self.blanks, self.cluster)
@@ -244,6 +254,42 @@ class Host:
             image_volume_project=settings.image_volume_project_id,
             own_process=settings.own_process,
         )
+
+    @cached_property
+    def stream_access(self) -> StreamAccess:
+        settings, cache = self.shared.settings, self.shared.settings.image_cache
+        serve, settle = self._commands_of_streams()
+        return StreamAccess(
+            sockets=cache.sockets_path,
+            reader=self._qemu_uid,
+            patience=settings.http,
+            fill_rate=cache.fill_rate,
+            fill_delay=cache.fill_delay,
+            trust_source=cache.trust_source,
+            serve=serve,
+            settle=settle,
+            find_obstacle=self._find_obstacle_to_streams,
+        )
+
+    def _commands_of_streams(self) -> tuple[Sequence[str], Sequence[str]]:
+        """What reads a URL alone needs nothing of the configuration; under Nova, and from Glance,
+        programs of their own know who we are there."""
+        settings = self.shared.settings
+        files = [f"--config-file={each}" for each in settings.config_files]
+        python = (sys.executable, "-P", "-m")
+        if not settings.own_process:
+            program = (*python, "millpond.nova.stream", *files)
+            return (*program, "serve"), (*program, "settle")
+        settle = (*python, "millpond.cli.entry", *files, "cache", "settle", f"--host={self.name}")
+        if settings.image_source is ImageSourceOption.CATALOGUE:
+            return (*python, "millpond.templates.streams.serve"), settle
+        return (*python, "millpond.cli.stream", *files), settle
+
+    def _find_obstacle_to_streams(self, image: Image) -> str:
+        choice = self.settings.libvirt.selection.choose(image.format)
+        if choice.backend is Backend.QCOW2:
+            return ""
+        return f"its disks are whole copies of it (backend {choice.backend})"
 
     def _qemu_uid(self) -> int:
         user = virtualization.qemu_user(self.libvirtd)

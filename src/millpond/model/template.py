@@ -22,6 +22,7 @@ class Prepared(StrEnum):
     CONVERSION = "conversion"
     FORMATTING = "formatting"
     LINK = "link"
+    STREAM = "stream"
     ADOPTION = "adoption"
     """Nova's own driver had made it before."""
 
@@ -66,6 +67,11 @@ class Template:
     signature: str = ""
     """The image's, if it was verified while the bytes passed that this was made from."""
     schema: int = SCHEMA
+
+    @property
+    def streams(self) -> bool:
+        """Its bytes are still arriving."""
+        return self.link is not None and self.link.nbd is not None
 
     @property
     def linked_layer(self) -> Layer | None:

@@ -26,6 +26,7 @@ _FICLONE = 0x40049409  # _IOW(0x94, 9, int) in linux/fs.h
 _HALF_WRITTEN = re.compile(r"\..+\.\d+\.[0-9a-f]{8}")  # as write_atomically names it
 _TURN = 0.5
 """Seconds until a signal is seen that came just before a read began to wait."""
+_OF_THE_NETWORK = re.compile(r"nfs4?|cifs|smb3|ceph|9p|virtiofs|lustre|gfs2|ocfs2|afs|fuse\..+")
 _ABANDONED_AFTER = 60
 """Seconds: a write takes a thousandth of one."""
 
@@ -257,6 +258,17 @@ def free_space(where: Path) -> int:
     there = next(each for each in (where, *where.parents) if each.exists())
     found = os.statvfs(there)
     return found.f_bavail * found.f_frsize
+
+
+def is_shared(where: Path) -> bool:
+    """Whether it lies on a file system that other hosts may have mounted, too."""
+    there = os.stat(nearest_existing(where)).st_dev
+    device = f"{os.major(there)}:{os.minor(there)}"
+    for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines():
+        mount, _, kind = line.partition(" - ")  # proc(5)
+        if mount.split()[2] == device:
+            return _OF_THE_NETWORK.fullmatch(kind.split()[0]) is not None
+    return False
 
 
 def usage(where: Path) -> PoolUsage:

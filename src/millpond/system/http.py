@@ -129,6 +129,11 @@ class Resource:
         """Whether its server says where it ends: without that, a part looks like the whole."""
 
     @property
+    def shown(self) -> str:
+        """For people: without a password, or anything else that may be secret."""
+        return self._reading.shown
+
+    @property
     def name(self) -> str:
         """The last word of the path."""
         return unquote(self._parts.path).rpartition("/")[2]

@@ -49,6 +49,7 @@ class Sidecar:
     def __init__(self, sidecar: Path) -> None:
         self.sidecar = sidecar
         self._incoming = sidecar / "incoming"
+        self._streams = sidecar / "streams"
         self._locks = Locks(sidecar / "locks")
 
     def lock(self, name: str) -> AbstractContextManager[None]:
@@ -73,6 +74,14 @@ class Sidecar:
     def write(self, path: Path, content: bytes) -> None:
         """A file of the sidecar."""
         write_file(path, content)
+
+    def stream(self, name: str) -> Path:
+        """The directory of a template that arrives while it is used, whether it exists or not."""
+        return self._streams / name
+
+    def streams(self) -> list[str]:
+        """Names of templates that have one."""
+        return sorted(path.name for path in self._streams.glob("[!.]*"))
 
     def workspace(self, name: str) -> Path:
         """Where a template is made before it enters the pool."""
@@ -142,8 +151,9 @@ class TemplateStore(Sidecar, ABC):
 
     def find(self, name: str) -> Template | None:
         """The template, if its record is valid and its file is as long as the record says; of a
-        link the record is all there is. One that is not raw, as earlier versions made, is none:
-        what it leads to could name files of the host by now."""
+        link the record is all there is. A link that is not raw, as earlier versions made, is none:
+        what it leads to could name files of the host by now. What streams has an index, and is
+        what was inspected."""
         try:
             content = self._read_record(name)
             if content is None:
@@ -152,7 +162,8 @@ class TemplateStore(Sidecar, ABC):
         except DamagedRecord:
             return None
         if template.link:
-            return template if template.format is DiskFormat.RAW else None
+            is_safe = template.streams or template.format is DiskFormat.RAW
+            return template if is_safe else None
         return template if self._length(name) == template.size else None
 
     def all(self) -> Iterator[Template]:
@@ -383,7 +394,9 @@ class LocalTemplates(TemplateStore):
             return None
 
     def _space(self, name: str) -> int:
-        return files.own_space(self.cache / name)
+        """What is still arriving has reserved all that it will take."""
+        own, arriving = files.own_space(self.cache / name), self.stream(name) / "part"
+        return own or (files.taken_space(arriving) if arriving.exists() else 0)
 
     def _copy(self, name: str, target: Path) -> None:
         files.link_or_copy(self.cache / name, target)

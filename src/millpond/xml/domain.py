@@ -256,6 +256,8 @@ class LayerXml(Element, tag="backingStore"):
     volume: str | None = at("source/@volume", default=None)
     name: str | None = at("source/@name", default=None)
     """In the network."""
+    socket: str | None = at("source/host/@socket", default=None)
+    """Where it is served on this host."""
     below: LayerXml | None = at("backingStore", default=None)
 
 

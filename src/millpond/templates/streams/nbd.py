@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+from millpond.system import acl
+
 LOG = logging.getLogger(__name__)
 
 Read = Callable[[int, int], bytes]
@@ -41,10 +43,14 @@ _AT_ONCE = 16
 
 
 class NbdServer:
-    def __init__(self, path: Path, size: int, read: Read) -> None:
+    def __init__(self, path: Path, size: int, read: Read, reader: int = 0) -> None:
+        """``reader``: the user who may open the socket besides us and root."""
         self._size = size
         self._read = read
-        self._socket = _listen(path)
+        self._lock = threading.Lock()
+        self.connected = 0
+        """Who reads at this moment."""
+        self._socket = _listen(path, reader)
 
     def serve(self) -> None:
         """Until the socket is closed."""
@@ -59,21 +65,36 @@ class NbdServer:
         self._socket.close()
 
     def _talk(self, connection: socket.socket) -> None:
+        self._count(1)
         try:
             with connection:
                 if _negotiate(connection, self._size):
                     _Transmission(connection, self._size, self._read).run()
         except (OSError, EOFError) as error:
             LOG.debug("a connection ended: %s", error)
+        finally:
+            self._count(-1)
+
+    def _count(self, more: int) -> None:
+        with self._lock:
+            self.connected += more
 
 
-def _listen(path: Path) -> socket.socket:
-    """Under a name of its own first: whoever finds the socket finds somebody who answers."""
-    made = path.with_name(f".{path.name}.{os.getpid()}")
+def _listen(path: Path, reader: int) -> socket.socket:
+    """Under a name of its own first: whoever finds the socket finds somebody who answers, and
+    nobody finds it before it is closed to others."""
+    made = path.with_name(f".{path.name}")
     made.unlink(missing_ok=True)
     found = socket.socket(socket.AF_UNIX)
-    found.bind(str(made))
-    made.chmod(0o660)
+    before = os.umask(0o177)
+    try:
+        found.bind(str(made))
+    finally:
+        os.umask(before)
+    if os.geteuid() == 0:
+        os.chown(made, reader, -1)
+    elif reader not in (0, os.geteuid()):
+        acl.let_write(made, reader)
     found.listen(64)
     made.rename(path)
     return found
@@ -83,15 +104,15 @@ def _negotiate(connection: socket.socket, size: int) -> bool:
     """Whether the client goes on to read."""
     offered = _FIXED_NEWSTYLE | _NO_ZEROES
     connection.sendall(struct.pack(">QQH", _MAGIC, _HAVE_OPTION, offered))
-    (flags,) = struct.unpack(">I", _exactly(connection, 4))
+    (flags,) = struct.unpack(">I", receive(connection, 4))
     if not flags & _FIXED_NEWSTYLE:
         return False
     goes_on: bool | None = None
     while goes_on is None:
-        magic, option, length = struct.unpack(">QII", _exactly(connection, 16))
+        magic, option, length = struct.unpack(">QII", receive(connection, 16))
         if magic != _HAVE_OPTION or length > _LONGEST_OPTION:
             return False
-        data = _exactly(connection, length)
+        data = receive(connection, length)
         if option == _EXPORT_NAME:  # the old way in, without an answer to refuse by
             padding = b"" if flags & _NO_ZEROES else bytes(124)
             connection.sendall(struct.pack(">QH", size, _FLAGS) + padding)
@@ -131,12 +152,12 @@ class _Transmission:
     def run(self) -> None:
         with ThreadPoolExecutor(_AT_ONCE, "nbd") as pool:
             while True:
-                words = struct.unpack(">IHHQQI", _exactly(self._connection, 28))
+                words = struct.unpack(">IHHQQI", receive(self._connection, 28))
                 magic, _, command, handle, offset, length = words
                 if magic != _REQUEST or command == _DISCONNECT or length > _MOST:
                     return
                 if command == _WRITE:
-                    _exactly(self._connection, length)
+                    receive(self._connection, length)
                 if command != _READ:
                     code = errno.EPERM if command == _WRITE else errno.EINVAL
                     self._reply(handle, code)
@@ -166,7 +187,7 @@ class _Transmission:
             self._connection.sendall(struct.pack(">IIQ", _REPLY, code, handle) + content)
 
 
-def _exactly(connection: socket.socket, count: int) -> bytes:
+def receive(connection: socket.socket, count: int) -> bytes:
     found = bytearray()
     while len(found) < count:
         piece = connection.recv(count - len(found))
