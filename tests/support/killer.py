@@ -20,6 +20,8 @@ killer CONFIG VERB STEP MOMENT live NAME HOST
 killer CONFIG VERB STEP MOMENT evacuate NAME HOST
 killer CONFIG VERB STEP MOMENT transit|transit live NAME
 killer CONFIG VERB STEP MOMENT prune
+killer CONFIG VERB STEP MOMENT fetch IMAGE
+killer CONFIG VERB STEP MOMENT publish TEMPLATE
 """
 
 import logging
@@ -30,6 +32,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from millpond.disks import precache
 from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake
 from millpond.libvirt.migration import LiveOptions
@@ -159,6 +162,16 @@ def prune(deployment: Deployment) -> None:
     host.cache_manager.prune(host.cache_rules.at_once())
 
 
+def fetch(deployment: Deployment, image: str) -> None:
+    host = deployment.host()
+    (wanted,) = precache.plan(deployment.images.get(image), None, host.settings.libvirt.selection)
+    precache.fetch(host.handlers.chosen, host.storage, [wanted], 1)
+
+
+def publish(deployment: Deployment, template: str) -> None:
+    deployment.host().handlers.streaming.settle(template)
+
+
 def of_server(act: Callable[..., object]) -> Callable[..., object]:
     """What is done to a server, on its host."""
 
@@ -202,6 +215,8 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "clone": clone,
     "import": import_,
     "prune": prune,
+    "fetch": fetch,
+    "publish": publish,
     "transit": of_server(
         lambda host, server: transition.transit(host, server, TransitRequest(stop=True))
     ),

@@ -21,6 +21,7 @@ force_raw_images = False
 sockets_path = {sockets}
 fill_rate = {rate}
 fill_delay = {delay}
+{more}
 [http]
 connect_timeout = 2
 read_timeout = 2
@@ -33,10 +34,16 @@ class StreamingHost:
     millpond: Millpond
     web: Web
 
-    def configure(self, rate: str = "0", delay: int = 0) -> None:
+    def configure(
+        self,
+        rate: str = "0",
+        delay: int = 0,
+        libvirt: str = "images_type = qcow2",
+        more: str = "",
+    ) -> None:
         sockets = self.millpond.directory / "run"
-        default = CONFIGURATION.format(sockets=sockets, rate=rate, delay=delay)
-        self.millpond.configure("images_type = qcow2", default=default)
+        default = CONFIGURATION.format(sockets=sockets, rate=rate, delay=delay, more=more)
+        self.millpond.configure(libvirt, default=default)
 
     def publish(self, path: Path, name: str = "guest", **options: Any) -> str:
         """The image in the web, with its index next to it. Its address."""

@@ -96,6 +96,7 @@ OF_A_HOST: tuple[Check[Host], ...] = (
             templates.half_written,
             templates.needed,
             templates.links,
+            templates.arriving,
             streams.unsettled,
         ),
         needs=("records", "pools"),

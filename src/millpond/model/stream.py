@@ -62,7 +62,7 @@ class StreamStatus:
         if self.arrived >= self.size:
             return "complete" if self.served else "complete, and not served"
         if not self.served:
-            return f"stopped at {self.percent} %"
+            return f"not served, {self.percent} %"
         return f"filling {self.percent} %" + (
             f", waits: {self.waits_for}" if self.waits_for else ""
         )
