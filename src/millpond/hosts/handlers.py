@@ -11,6 +11,7 @@ from millpond.model.layer import Layer
 from millpond.model.template import Template
 from millpond.templates.blank import BlankTemplates
 from millpond.templates.handler import BaseTemplateImagehandler, HandlerContext, find_handler
+from millpond.templates.streams.plan import StreamDirectory
 
 if TYPE_CHECKING:
     from millpond.templates.streams.streaming import StreamingTemplateImagehandler
@@ -69,7 +70,12 @@ class TemplateHandlers:
         is_linked = any(each.link and not each.streams for each in found)
         if is_linked and self.linking is not self.chosen:
             self.linking.init()
-        if self._context.store.streams() and self.streaming is not self.chosen:
+        self.serve_streams()
+
+    def serve_streams(self) -> None:
+        """Each has a process. Where none is missing, this costs nothing."""
+        store = self._context.store
+        if not all(StreamDirectory(store.stream(each)).is_served for each in store.streams()):
             self.streaming.init()
 
     def find_linked(self, template: str) -> Layer | None:

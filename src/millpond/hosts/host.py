@@ -279,7 +279,9 @@ class Host:
         python = (sys.executable, "-P", "-m")
         if not settings.own_process:
             program = (*python, "millpond.nova.stream", *files)
-            return (*program, "serve"), (*program, "settle")
+            # Nova would give it threads that wait for each other whenever one reads a file.
+            native = ("env", "OS_NOVA_DISABLE_EVENTLET_PATCHING=1")
+            return (*native, *program, "serve"), (*program, "settle")
         settle = (*python, "millpond.cli.entry", *files, "cache", "settle", f"--host={self.name}")
         if settings.image_source is ImageSourceOption.CATALOGUE:
             return (*python, "millpond.templates.streams.serve"), settle
