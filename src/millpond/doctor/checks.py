@@ -97,6 +97,7 @@ OF_A_HOST: tuple[Check[Host], ...] = (
             templates.needed,
             templates.links,
             streams.unsettled,
+            streams.waiting,
         ),
         needs=("records", "pools"),
     ),
