@@ -15,8 +15,9 @@ from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake
 from millpond.records.journal import StepMoment
 from millpond.servers.rescue import Switching, rescue
-from millpond.servers.settle import find_streaming, settle, settle_all
+from millpond.servers.settle import settle, settle_all
 from millpond.servers.snapshot import SnapshotRequest, snapshot
+from millpond.servers.streams import find_streaming
 from tests.support.guest_ticks import disks, last_tick, tick_on_disk, wait_for_ticks
 from tests.support.killer import kill_at
 from tests.support.streamed import streamed

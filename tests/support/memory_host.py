@@ -37,7 +37,7 @@ from millpond.model.layer import Chain, Layer, NbdSource
 from millpond.model.names import ImageId, template_name
 from millpond.model.server import Server, VirtType
 from millpond.model.sizes import KiB, MiB
-from millpond.model.template import Prepared, Template
+from millpond.model.template import Link, Prepared, Template
 from millpond.model.volume import Volume, VolumeSpec
 from millpond.records.records import FileRecords
 from millpond.system.locks import Locks
@@ -689,6 +689,7 @@ class World:
             "records": self.records,
             "claims": self.claims,
             "disks": self._disks(),
+            "find_template_store": lambda: SimpleNamespace(find=self._find_template),
             "pools": self.pools,
             "choose_virt_type": lambda: VirtType.QEMU,
             "full_machine_name": lambda _virt_type, name: name,
@@ -701,19 +702,28 @@ class World:
     def _disks(self) -> Disks:
         backends = {Backend.QCOW2, Backend.RAW, self.backend}
         return disks_of(
-            {each: LibvirtStorage(each, self.pools, find_linked=self._find) for each in backends},
+            {
+                each: LibvirtStorage(each, self.pools, find_linked=self._find_linked)
+                for each in backends
+            },
             selection=Selection(images_type=ImagesType(self.backend)),
             images=SimpleNamespace(describe=lambda _id: IMAGE),
             templates=SimpleNamespace(fetch_image=self._fetch),
             base_pool="base",
         )
 
-    def _find(self, _template: str) -> Layer | None:
-        source = NbdSource(socket=Path("/stream"))
-        return Layer(source=source, format=DiskFormat.RAW) if self.streams else None
+    def _find_template(self, _name: str) -> Template:
+        return self._template(IMAGE, DiskFormat.RAW)
+
+    def _find_linked(self, name: str) -> Layer | None:
+        return self._find_template(name).linked_layer
 
     def _fetch(self, image: Image, format: DiskFormat, _progress: object) -> Template:
         self.moments("call")
+        return self._template(image, format)
+
+    def _template(self, image: Image, format: DiskFormat) -> Template:
+        stream = Link(location="stream", nbd=NbdSource(socket=Path("/stream")))
         return Template(
             image=image.id,
             image_digest="0",
@@ -725,6 +735,7 @@ class World:
             prepared=Prepared.COPY,
             digest=None,
             created="",
+            link=stream if self.streams else None,
         )
 
 

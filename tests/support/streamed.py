@@ -56,6 +56,7 @@ class Streamed:
     def serve(self) -> None:
         format = self.template.format.qemu
         assert format == "raw", "the bytes of the image are what is served"
+        self.socket.unlink(missing_ok=True)  # of one that was killed
         words = (*_SERVE, "-k", str(self.socket), "-f", "raw", str(self.away))
         self.process = subprocess.Popen(words)
         wait_for(self.socket.exists, 10)

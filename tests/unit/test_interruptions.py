@@ -40,9 +40,10 @@ from millpond.servers.grow import grow as grow_disk
 from millpond.servers.recover import VERBS, recover
 from millpond.servers.rescue import Switching
 from millpond.servers.resize import Sizes
-from millpond.servers.settle import is_streaming, settle
+from millpond.servers.settle import settle
 from millpond.servers.snapshot import kept_disks, snapshotting
 from millpond.servers.snapshot_strategies import plan_snapshot
+from millpond.servers.streams import find_sockets
 from tests.support.memory_host import CONTENT, IMAGE, NONE, VARIABLES, Fault, Killed, World
 
 DATA = "disk.data0"
@@ -642,11 +643,11 @@ def test_settled_it_reads_from_the_volume_alone(room):
     world = SCENARIOS["settle"].world(room)
     server = streaming(world)
     (disk,) = world.domains.live[server.id].disks
-    assert is_streaming(disk)
+    assert find_sockets(disk)
     assert settle(world.host, server)
     assert not settle(world.host, server)
     (disk,) = world.domains.live[server.id].disks
-    assert not is_streaming(disk)
+    assert not find_sockets(disk)
     (defined,) = world.domains.defined[server.id].disks
     assert (defined.type, defined.backing.type) == ("volume", "volume")
 

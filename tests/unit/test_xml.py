@@ -62,9 +62,14 @@ def test_every_declared_field_survives_the_way_there_and_back(kind):
     assert kind.from_xml(element.to_xml()) == element
 
 
-def as_domain(server, log=None):
-    """With the chains that its backends give."""
-    storage = LibvirtStorage(Backend.QCOW2, PoolsWith(server.disks))
+STREAM = NbdSource(socket=Path("/run/millpond/streams/0123.sock"))
+
+
+def as_domain(server, log=None, *, streams=False):
+    """With the chains that its backends give; of templates that stream, or that are volumes."""
+    linked = Layer(source=STREAM, format=DiskFormat.RAW) if streams else None
+    pools = PoolsWith(server.disks)
+    storage = LibvirtStorage(Backend.QCOW2, pools, find_linked=lambda _: linked)
     chains = {disk.role: storage.chain(disk) for disk in server.disks}
     return domain_xml(server, OWNER, log, chains)
 
@@ -117,11 +122,7 @@ def test_the_chain_is_stated_to_its_end_and_the_base_keeps_its_owner():
 
 def test_a_server_on_a_stream_as_a_domain(golden):
     """The format of what arrives is stated, and that nothing is below it: nobody probes."""
-    at = server()
-    overlay = LibvirtStorage(Backend.QCOW2, PoolsWith(at.disks)).chain(at.disks[0])[0]
-    served = NbdSource(socket=Path("/run/millpond/streams/0123.sock"))
-    chain = (overlay, Layer(source=served, format=DiskFormat.RAW))
-    golden("domain-stream.xml", domain_xml(at, OWNER, None, {at.disks[0].role: chain}).to_xml())
+    golden("domain-stream.xml", as_domain(server(), streams=True).to_xml())
 
 
 def test_a_copy_has_an_empty_chain_so_that_nothing_is_probed():

@@ -98,6 +98,7 @@ OF_A_HOST: tuple[Check[Host], ...] = (
             templates.links,
             templates.arriving,
             streams.unsettled,
+            streams.waiting,
         ),
         needs=("records", "pools"),
     ),

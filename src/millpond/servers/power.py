@@ -13,7 +13,7 @@ from millpond.model.server import Disk, Server
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
-from millpond.servers import steps
+from millpond.servers import steps, streams
 from millpond.servers.settle import SETTLE, finish
 from millpond.servers.shutdown import Tell, shut_down
 from millpond.servers.transition import bring_into_pools, move_disks, try_plan
@@ -38,6 +38,7 @@ def start(host: Host, server: Server) -> None:
         _refuse_open_ports(host, current)
         current = bring_into_pools(host, current)
         journal.run(starting(host), current, ServerJournal(host.records), host.watch)
+    streams.check_runs(host, current)
     LOG.info("started server %s", server.name)
 
 

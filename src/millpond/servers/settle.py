@@ -16,7 +16,7 @@ from millpond.errors import MillpondError, OverlayUnclear
 from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
 from millpond.model.formats import DiskFormat
-from millpond.model.layer import Chain, FileSource, Layer, NbdSource
+from millpond.model.layer import Chain, FileSource, Layer
 from millpond.model.names import overlay_name
 from millpond.model.operation import SettleDetails
 from millpond.model.server import Content, Disk, Server
@@ -31,8 +31,8 @@ from millpond.servers.overlays import (
     path_of,
     plan_overlay,
     remove_overlays,
-    sources_of,
 )
+from millpond.servers.streams import find_streaming
 from millpond.system import files
 from millpond.xml.domain import DiskXml
 
@@ -83,32 +83,22 @@ def finish(host: Host, server: Server) -> Server:
 
 def find_unsettled(host: Host, server: Server) -> list[Disk]:
     """Disks that its guest reads from a stream although their templates are whole."""
+    return [each for each in find_movable(host, server) if has_arrived(host, each)]
+
+
+def find_movable(host: Host, server: Server) -> list[Disk]:
+    """What is only read cannot get an overlay: it leaves the stream when it is ejected, or by the
+    next start."""
     streaming = find_streaming(host, server)
-    return [each for each in streaming if not is_arriving(host, each)]
+    return [each for each in streaming if each.overlay and each.content is not Content.CDROM]
 
 
-def find_streaming(host: Host, server: Server) -> list[Disk]:
-    """Disks whose template its QEMU reads from a stream, and which can be moved from there. What
-    is only read cannot get an overlay: it leaves the stream when it is ejected, or by the next
-    start."""
-    running = host.domains.description(server.id)
-    if running is None or running.id is None:
-        return []
-    disks = ((each, running.disk(each.target)) for each in server.disks if each.is_attached)
-    return [
-        each
-        for each, found in disks
-        if each.overlay and each.content is not Content.CDROM and found and is_streaming(found)
-    ]
-
-
-def is_streaming(disk: DiskXml) -> bool:
-    return any(each and each.protocol == "nbd" for each in sources_of(disk))
-
-
-def is_arriving(host: Host, disk: Disk) -> bool:
-    """Whether its template is a stream still."""
-    return any(isinstance(each.source, NbdSource) for each in host.disks.chain(disk))
+def has_arrived(host: Host, disk: Disk) -> bool:
+    """Whether its template is a volume by now. Only its record says so: a file may have been there
+    before it was whole."""
+    store = host.find_template_store()
+    template = store.find(disk.template.volume) if store and disk.template else None
+    return template is not None and template.link is None
 
 
 def plan_settling(host: Host, server: Server) -> SettleDetails | None:
@@ -160,7 +150,7 @@ class _Moved:
         state directory anew from the domains must not forget the overlays."""
         steps.write_metadata(self._host, server)  # waits for what was asked by who died
         above = self._find_tops(server)
-        streaming = find_streaming(self._host, server)
+        streaming = find_movable(self._host, server)
         own = [each.role for each in streaming if each.target not in above]
         if overlays := {role: self._details.overlays[role] for role in own}:
             OverlaidDisks(self._host, overlays).freeze(server)

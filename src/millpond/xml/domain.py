@@ -79,6 +79,9 @@ class DiskXml(Element, tag="disk"):
     driver_name: str = at("driver/@name", default="qemu")
     driver_type: str | None = at("driver/@type", default=None)
     discard: str | None = at("driver/@discard", default=None)
+    error_policy: str | None = at("driver/@error_policy", default=None)
+    """What becomes of the guest when a write fails; a write may have to read what lies below."""
+    read_error_policy: str | None = at("driver/@rerror_policy", default=None)
     source: SourceXml | None = at("source", default=None)
     backing: BackingStoreXml | None = at("backingStore", default=None)
     target: str = at("target/@dev")
@@ -287,6 +290,11 @@ class LayersXml:
     format: DiskFormat
     source: SourceXml
     backing: BackingStoreXml
+    error_policy: str | None = None
+
+
+STOP = "stop"
+"""The guest is paused, and sees no error."""
 
 
 def layers_xml(chain: Chain) -> LayersXml:
@@ -296,6 +304,7 @@ def layers_xml(chain: Chain) -> LayersXml:
         format=top.format,
         source=_source(top.source),
         backing=_backing(below),
+        error_policy=STOP if any(isinstance(each.source, NbdSource) for each in chain) else None,
     )
 
 
