@@ -11,12 +11,13 @@ from millpond.hosts.deployment import Deployment
 from millpond.hosts.host import Host
 from millpond.model.template import Template
 from millpond.servers import settle as settling
+from millpond.servers.streams import resume_waiting
 
 
 @app.command()
 def settle(ctx: typer.Context, names: Names, host: HostNames = None, json: Json = False) -> None:
-    """Publish templates that have arrived; running servers read their own files then. The process
-    that fetches a template does so by itself."""
+    """Publish templates that have arrived; running servers read their files then. Guests that had
+    to wait go on. The process that fetches a template does so by itself."""
     deployment = Deployment.load(ctx.obj.config_files)
     done = [
         (each, template)
@@ -27,7 +28,7 @@ def settle(ctx: typer.Context, names: Names, host: HostNames = None, json: Json 
     left = {name for each, template in done for name in _settle(each, template)}
     if left:
         raise Conflict(
-            f"servers still read from a stream: {', '.join(sorted(left))}",
+            f"servers still read from a stream, or wait for it: {', '.join(sorted(left))}",
             f"this is tried again by itself; '{Tool.DOCTOR}' may say more",
         )
     if json:
@@ -40,10 +41,12 @@ def settle(ctx: typer.Context, names: Names, host: HostNames = None, json: Json 
 
 
 def _settle(host: Host, template: Template) -> list[str]:
-    """Names of servers that could not be moved."""
-    host.handlers.streaming.settle(template.volume)
-    (found,) = get_templates(host, template.volume)
-    return [] if found.streams else list(settling.settle_all(host, template.volume))
+    """Names of servers that could not be moved, or do not go on."""
+    name = template.volume
+    host.handlers.streaming.settle(name)
+    waiting = resume_waiting(host, name)
+    (found,) = get_templates(host, name)
+    return [*waiting, *(() if found.streams else settling.settle_all(host, name))]
 
 
 def _plain(host: Host, template: Template) -> dict[str, object]:
