@@ -4,7 +4,7 @@ what it is, and the list of digests."""
 import json
 import re
 
-from millpond.errors import BadOption
+from millpond.errors import BadOption, Tool
 from millpond.images.index import Index, index_length
 
 _FORMAT = 1
@@ -39,5 +39,5 @@ def parse_index_file(content: bytes, option: str) -> tuple[Index, str]:
 
 
 def _refusal(option: str, reason: str) -> BadOption:
-    advised = "its publisher makes one by 'millpond image index FILE'"
+    advised = f"its publisher makes one by '{Tool.INDEX_IMAGE}'"
     return BadOption(option, reason, advised)

@@ -9,7 +9,7 @@ from millpond.errors import DamagedRecord
 from millpond.images.index import Index, index_length
 from millpond.model.image import Image
 from millpond.records import codec
-from millpond.templates.store import write_file
+from millpond.templates.sidecar import write_file
 
 _STRONG = ("sha512", "sha384", "sha256")
 """Of md5, somebody can make two images with the same one."""

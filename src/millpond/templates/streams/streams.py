@@ -13,7 +13,8 @@ from millpond.model.sizes import format_size
 from millpond.model.stream import StreamAccess, StreamStatus
 from millpond.system import files, process
 from millpond.system.waiting import wait_until
-from millpond.templates.store import TemplateStore, make_directory
+from millpond.templates.sidecar import make_directory
+from millpond.templates.store import TemplateStore
 from millpond.templates.streams.plan import StreamDirectory, StreamPlan
 
 _STARTS = 60.0
