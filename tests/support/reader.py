@@ -46,7 +46,10 @@ class Reader:
 
     def wait(self, more: str = ".", count: int = 5, seconds: float = 60) -> None:
         end = self.said.count(more) + count
-        wait_for(lambda: self.said.count(more) >= end, seconds)
+        try:
+            wait_for(lambda: self.said.count(more) >= end, seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.said}") from error
 
     def is_silent(self, seconds: float) -> bool:
         before = self.said

@@ -134,15 +134,15 @@ def test_an_overlay_on_something_else_travels_whole_and_stands_alone(ends, why):
     assert shared.details.there[0].volume == f"{disk.volume}.rebuilt"
 
 
-def test_what_is_still_arriving_travels_nowhere(ends):
-    """A host that can have the image gets the overlay; another one is told what is missing."""
+def test_what_is_still_arriving_is_read_for_a_host_that_cannot_have_it(ends):
+    """A host that can have the image gets the overlay alone."""
     server = ends.with_overlay()
     stream = Link(location="https://images/debian", nbd=NbdSource(socket=Path("/stream")))
     ends.offer(ends.alder, Store(ends.template(server.disks[0], link=stream)))
     assert ends.plan(server).travels[0].way is Way.COPY
     ends.is_gone = True
-    with pytest.raises(UnfitHost, match="cannot have what disk is backed by"):
-        ends.plan(server)
+    plan = ends.plan(server)
+    assert (plan.travels[0].way, plan.details.there[0].overlay) == (Way.WHOLE, False)
 
 
 def test_in_a_shared_pool_nothing_travels_if_the_host_sees_it(ends):

@@ -190,9 +190,6 @@ def _plan_disk(
     way = Way.NEW if is_new else way
     if disk.overlay and disk.template:
         alike, fetched = _find_base(source, destination, server, disk)
-        if not alike and _is_linked(source, disk.template):
-            reason = f"host {destination.name!r} cannot have what {disk.role} is backed by"
-            raise UnfitHost(reason)
         way = way if alike else Way.WHOLE
         if not alike and is_shared and not disk.path:  # next to it, in the same pool
             there = replace(there, volume=rebuilt_name(there.volume))
@@ -206,8 +203,8 @@ def _plan_disk(
     return there, travel
 
 
-def _is_linked(host: Host, template: TemplateRef) -> bool:
-    """No volume of the host has its bytes, or not all of them yet: nothing could be copied."""
+def is_linked(host: Host, template: TemplateRef) -> bool:
+    """No volume of the host has its bytes, or not all of them yet."""
     found = host.template_store.find(template.volume)
     return bool(found and found.link)
 
