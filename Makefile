@@ -18,7 +18,7 @@ AS_ROOT := sudo env HOME="$(HOME)" PYTHONDONTWRITEBYTECODE=1 \
 endif
 
 .NOTPARALLEL: # the machine is prepared before anything else
-.PHONY: help demo demo-clean test test-lvm test-ceph test-services test-nova test-tempest test-fresh test-chaos test-full bench-cache bench-scheduler bench-moves bench-transition check guests docs install uninstall wheel setup venv lock clean
+.PHONY: help demo demo-clean test test-lvm test-ceph test-services test-nova test-tempest test-fresh test-chaos test-full bench-cache bench-scheduler bench-moves bench-transition bench-coldstart check guests docs install uninstall wheel setup venv lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,10 @@ bench-scheduler: setup ## what a decision of the scheduler costs, into docs/resu
 bench-moves: setup ## what it takes to move a server, into docs/results/moves.md
 	$(AS_ROOT) $(PYTHON) -m tests.bench.moves | tee docs/results/moves.new
 	mv docs/results/moves.new docs/results/moves.md
+
+bench-coldstart: setup guests ## download against streaming until the guest speaks, into docs/results/coldstart.md; MIB="64 8192": these sizes
+	$(AS_ROOT) $(PYTHON) -m tests.bench.coldstart docs/results/coldstart.svg $(MIB) | tee docs/results/coldstart.new
+	mv docs/results/coldstart.new docs/results/coldstart.md
 
 bench-transition: setup ## what it takes to move disks out of Nova's layout, into docs/results/transition.md
 	$(AS_ROOT) $(PYTHON) -m tests.bench.transition | tee docs/results/transition.new

@@ -12,6 +12,7 @@ killer CONFIG VERB STEP MOMENT rebuild NAME IMAGE
 killer CONFIG VERB STEP MOMENT rebuild|rescue NAME IMAGE
 killer CONFIG VERB STEP MOMENT resize vcpus NAME NUMBER
 killer CONFIG VERB STEP MOMENT resize save|resize confirm|resize revert NAME
+killer CONFIG VERB STEP MOMENT settle NAME
 killer CONFIG VERB STEP MOMENT clone NAME NEW
 killer CONFIG VERB STEP MOMENT import ARCHIVE NEW
 killer CONFIG VERB STEP MOMENT migrate NAME HOST [stop]
@@ -19,6 +20,8 @@ killer CONFIG VERB STEP MOMENT live NAME HOST
 killer CONFIG VERB STEP MOMENT evacuate NAME HOST
 killer CONFIG VERB STEP MOMENT transit|transit live NAME
 killer CONFIG VERB STEP MOMENT prune
+killer CONFIG VERB STEP MOMENT fetch IMAGE
+killer CONFIG VERB STEP MOMENT publish TEMPLATE
 """
 
 import logging
@@ -29,6 +32,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from millpond.disks import precache
 from millpond.hosts.deployment import Deployment
 from millpond.images.intake import Intake
 from millpond.libvirt.migration import LiveOptions
@@ -52,6 +56,7 @@ from millpond.servers import (
     rescue,
     resize,
     revert,
+    settle,
     snapshot,
     transition,
 )
@@ -157,6 +162,16 @@ def prune(deployment: Deployment) -> None:
     host.cache_manager.prune(host.cache_rules.at_once())
 
 
+def fetch(deployment: Deployment, image: str) -> None:
+    host = deployment.host()
+    (wanted,) = precache.plan(deployment.images.get(image), None, host.settings.libvirt.selection)
+    precache.fetch(host.handlers.chosen, host.storage, [wanted], 1)
+
+
+def publish(deployment: Deployment, template: str) -> None:
+    deployment.host().handlers.streaming.settle(template)
+
+
 def of_server(act: Callable[..., object]) -> Callable[..., object]:
     """What is done to a server, on its host."""
 
@@ -193,12 +208,15 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "nic add": of_server(lambda host, server, nic: nics.add(host, server, parse_network(nic))),
     "nic remove": of_server(nics.remove),
     "rename": of_server(rename.rename),
+    "settle": of_server(settle.settle),
     "snapshot": take_snapshot,
     "snapshot all": partial(take_snapshot, all_disks=True),
     "snapshot half": take_half,
     "clone": clone,
     "import": import_,
     "prune": prune,
+    "fetch": fetch,
+    "publish": publish,
     "transit": of_server(
         lambda host, server: transition.transit(host, server, TransitRequest(stop=True))
     ),

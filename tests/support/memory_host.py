@@ -33,10 +33,11 @@ from millpond.libvirt.virtualization import Limits
 from millpond.model.callbacks import noop
 from millpond.model.formats import Backend, DiskFormat, ImageFormat
 from millpond.model.image import Image
+from millpond.model.layer import Chain, Layer, NbdSource
 from millpond.model.names import ImageId, template_name
 from millpond.model.server import Server, VirtType
 from millpond.model.sizes import KiB, MiB
-from millpond.model.template import Prepared, Template
+from millpond.model.template import Link, Prepared, Template
 from millpond.model.volume import Volume, VolumeSpec
 from millpond.records.records import FileRecords
 from millpond.system.locks import Locks
@@ -46,8 +47,10 @@ from millpond.xml.domain import (
     DiskXml,
     DomainXml,
     InterfaceXml,
+    LayersXml,
     RecordXml,
     SourceXml,
+    layers_xml,
 )
 from tests.support.few_disks import disks_of
 from tests.support.host_with import host_with
@@ -491,7 +494,7 @@ class BlockJobs:
 
     def size(self, id: str, target: str) -> int:
         path = self._world.path_of(self._disk(id, target))
-        name = Path(path).name.removesuffix(".snapshot")
+        name = _own_name(path)
         return self._world.pool_of(path).get(name).capacity
 
     def files(self, id: str) -> frozenset[str]:
@@ -504,7 +507,7 @@ class BlockJobs:
         with self._world.moments.around("call"):
             for target, overlay in overlays.items():
                 disk = self._disk(id, target)
-                below = BackingStoreXml(source=disk.source)
+                below = BackingStoreXml(source=disk.source, below=disk.backing)
                 self._put(id, replace(disk, source=SourceXml(file=overlay), backing=below))
 
     def commit(self, id: str, target: str, _overlay: str) -> None:
@@ -514,13 +517,23 @@ class BlockJobs:
             self._world.merge(disk)
             self._put(id, replace(disk, job="active-commit", job_ready="yes"))
 
+    def mirror(self, id: str, target: str, chain: Chain) -> None:
+        with self._world.moments.around("call"):
+            disk = self._disk(id, target)
+            self._world.copies[disk.source] = layers = layers_xml(chain)
+            self._world.follow(disk := replace(disk, job="copy", job_ready="yes"))
+            assert layers.source.file
+            self._put(id, disk)
+
     def pivot(self, id: str, target: str) -> None:
         with self._world.moments.around("call"):
             disk = self._disk(id, target)
-            self._world.merge(disk)
-            assert disk.backing
-            source = disk.backing.source
-            self._put(id, replace(disk, source=source, backing=None, job=None, job_ready=None))
+            self._world.follow(disk)
+            layers = self._world.copies.pop(disk.source, None) or disk.backing
+            assert layers
+            backing = layers.backing if isinstance(layers, LayersXml) else layers.below
+            on = replace(disk, source=layers.source, backing=backing, job=None, job_ready=None)
+            self._put(id, on)
 
     def _disk(self, id: str, target: str) -> DiskXml:
         found = self._world.domains.live[id].disk(target)
@@ -567,10 +580,15 @@ class World:
         name: str = "local",
         other: "World | None" = None,
         shares: bool = False,
+        backed: bool = False,
     ) -> None:
         """``other``: another host of the same deployment, on which the same processes work;
-        ``shares``: with the same pools."""
+        ``shares``: with the same pools; ``backed``: disks are overlays of their templates."""
         self.name = name
+        self.streams = False
+        """Templates are links to what is still arriving."""
+        self.copies: dict[SourceXml | None, LayersXml] = {}
+        """Of what, and to what."""
         self.is_silent = False
         """Its libvirtd does not answer."""
         self.moments = other.moments if other else Moments()
@@ -588,6 +606,7 @@ class World:
         self.claims = other.claims if other else Claims(self.moments)
         self.networks = Networks(self)
         self.backend = Backend.RAW if type_ is PoolType.DIR else Backend.LVM
+        self.backend = Backend.QCOW2 if backed else self.backend
         volume = base.create(
             VolumeSpec(
                 name=template_name(IMAGE.id, DiskFormat.RAW), format=DiskFormat.RAW, capacity=MiB
@@ -605,16 +624,24 @@ class World:
             for disk in (each for each in domain.disks if not each.read_only):
                 self._write(self.path_of(disk))
                 if disk.job:
-                    self.merge(disk)
+                    self.follow(disk)
             if domain.nvram:
                 self._write(domain.nvram)
 
     def _write(self, path: str) -> None:
-        volume = Path(path).name.removesuffix(".snapshot")
+        volume = _own_name(path)
         byte = bytes([len(self.written.get(volume, b"")) + 128])
         self.written[volume] = self.written.get(volume, b"") + byte
         self.contents[path] = self.contents.get(path, b"") + byte
         self.pool_of(path).touch(volume)
+
+    def follow(self, disk: DiskXml) -> None:
+        """The block job of a disk does, with whatever the guest has written."""
+        if disk.job != "copy":
+            self.merge(disk)
+            return
+        there = self.path(self.copies[disk.source].source)
+        self.contents[there] = self.contents.get(self.path_of(disk), b"")
 
     def merge(self, disk: DiskXml) -> None:
         assert disk.backing
@@ -662,6 +689,7 @@ class World:
             "records": self.records,
             "claims": self.claims,
             "disks": self._disks(),
+            "find_template_store": lambda: SimpleNamespace(find=self._find_template),
             "pools": self.pools,
             "choose_virt_type": lambda: VirtType.QEMU,
             "full_machine_name": lambda _virt_type, name: name,
@@ -672,17 +700,30 @@ class World:
         return host_with(**fields)
 
     def _disks(self) -> Disks:
-        storage = LibvirtStorage(self.backend, self.pools)
+        backends = {Backend.QCOW2, Backend.RAW, self.backend}
         return disks_of(
-            {Backend.QCOW2: LibvirtStorage(Backend.QCOW2, self.pools), self.backend: storage},
+            {
+                each: LibvirtStorage(each, self.pools, find_linked=self._find_linked)
+                for each in backends
+            },
             selection=Selection(images_type=ImagesType(self.backend)),
             images=SimpleNamespace(describe=lambda _id: IMAGE),
             templates=SimpleNamespace(fetch_image=self._fetch),
             base_pool="base",
         )
 
+    def _find_template(self, _name: str) -> Template:
+        return self._template(IMAGE, DiskFormat.RAW)
+
+    def _find_linked(self, name: str) -> Layer | None:
+        return self._find_template(name).linked_layer
+
     def _fetch(self, image: Image, format: DiskFormat, _progress: object) -> Template:
         self.moments("call")
+        return self._template(image, format)
+
+    def _template(self, image: Image, format: DiskFormat) -> Template:
+        stream = Link(location="stream", nbd=NbdSource(socket=Path("/stream")))
         return Template(
             image=image.id,
             image_digest="0",
@@ -694,7 +735,13 @@ class World:
             prepared=Prepared.COPY,
             digest=None,
             created="",
+            link=stream if self.streams else None,
         )
+
+
+def _own_name(path: str) -> str:
+    """Of the disk, whichever overlay takes its writes."""
+    return Path(path).name.removesuffix(".rebased").removesuffix(".snapshot")
 
 
 def _no_console(_id: str, name: str) -> str:

@@ -18,6 +18,7 @@ from millpond.model.operation import (
     RenameDetails,
     RescueDetails,
     ResizeDetails,
+    SettleDetails,
 )
 from millpond.model.server import Disk
 from millpond.model.sizes import MiB
@@ -53,6 +54,7 @@ DETAILS: dict[str, Details] = {
     "cdrom insert": InsertDetails(),
     "rename": RenameDetails(before="db"),
     "resize": ResizeDetails(vcpus=1, memory=MiB),
+    "settle": SettleDetails(overlays={}),
     "snapshot": NativeSnapshotDetails(),
     "transition": TransitionDetails(
         here=(_LEGACY,),

@@ -382,7 +382,7 @@ def test_b40_an_unknown_handler_is_refused_and_the_choices_are_listed(write: Wri
     found = problems(write("[DEFAULT]\ntemplate_image_handler = magic\n"))
     assert found == {
         "[DEFAULT] template_image_handler": "there is no handler 'magic' "
-        "(handlers: downloading, volume-based-linking)"
+        "(handlers: downloading, streaming, volume-based-linking)"
     }
 
 

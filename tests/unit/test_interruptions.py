@@ -40,8 +40,10 @@ from millpond.servers.grow import grow as grow_disk
 from millpond.servers.recover import VERBS, recover
 from millpond.servers.rescue import Switching
 from millpond.servers.resize import Sizes
+from millpond.servers.settle import settle
 from millpond.servers.snapshot import kept_disks, snapshotting
 from millpond.servers.snapshot_strategies import plan_snapshot
+from millpond.servers.streams import find_sockets
 from tests.support.memory_host import CONTENT, IMAGE, NONE, VARIABLES, Fault, Killed, World
 
 DATA = "disk.data0"
@@ -142,6 +144,19 @@ def configured(world: World) -> Server:
     return create_server(world.host, request)
 
 
+def streaming(world: World) -> Server:
+    """While its template arrived, which is whole now."""
+    world.streams = True
+    server = running(world)
+    world.guest_writes()
+    world.streams = False
+    return server
+
+
+def _settle(world: World, server: Server) -> None:
+    settle(world.host, server)
+
+
 def do_rescue(world: World, server: Server) -> None:
     rescue.rescue(world.host, server, OTHER, Switching())
 
@@ -232,6 +247,11 @@ class Scenario:
     make: Callable[[World], Server | None]
     act: Callable[[World, Server], object]
     type: PoolType = PoolType.DIR
+    backed: bool = False
+    """Disks are overlays of their templates."""
+
+    def world(self, state: Path) -> World:
+        return World(state, self.type, backed=self.backed)
 
     @property
     def takes_away(self) -> bool:
@@ -478,6 +498,7 @@ SCENARIOS = {
     "snapshot of all disks, one detached": Scenario(
         verb="snapshot", make=with_detached(running), act=snapshot
     ),
+    "settle": Scenario(verb="settle", make=streaming, act=_settle, backed=True),
     "delete over a snapshot of all disks": Scenario(
         verb="delete", make=interrupted(with_data(running), snapshot, 5), act=_delete
     ),
@@ -506,7 +527,7 @@ FAILURES = (MillpondError, KeyboardInterrupt, SystemExit, Killed)
 def play(scenario: Scenario, state: Path, first: Fault, second: Fault) -> tuple[bool, bool]:
     """The verb with one fault, its recovery with the other, and a recovery in peace. Whether each
     fault came."""
-    world = World(state, scenario.type)
+    world = scenario.world(state)
     server = scenario.make(world)
     came = _attempt(world, first, lambda: scenario.act(world, server))
     look(world, scenario)
@@ -599,7 +620,7 @@ def look_at_variables(world: World, server: Server, disk: Disk) -> None:
 
 def moments(scenario: Scenario, state: Path, fault: Callable[[int], Fault]) -> int:
     """How many there are at which it can come."""
-    world = World(state, scenario.type)
+    world = scenario.world(state)
     server = scenario.make(world)
     world.moments.begin(fault(10**6))
     scenario.act(world, server)
@@ -618,10 +639,42 @@ def test_in_peace_it_does_what_it_is_for(room, name):
     assert play(SCENARIOS[name], room, NONE, NONE) == (True, False)
 
 
+def test_settled_it_reads_from_the_volume_alone(room):
+    world = SCENARIOS["settle"].world(room)
+    server = streaming(world)
+    (disk,) = world.domains.live[server.id].disks
+    assert find_sockets(disk)
+    assert settle(world.host, server)
+    assert not settle(world.host, server)
+    (disk,) = world.domains.live[server.id].disks
+    assert not find_sockets(disk)
+    (defined,) = world.domains.defined[server.id].disks
+    assert (defined.type, defined.backing.type) == ("volume", "volume")
+
+
+def test_a_guest_that_waits_while_its_server_settles_is_never_left_waiting(room):
+    """Killed at any call, one of which has paused it."""
+    scenario, waited = SCENARIOS["settle"], 0
+    calls = frozenset({"call"})
+    count = moments(scenario, room / "count", lambda at: Fault(at=at, kinds=calls, error=Killed()))
+    for at in range(1, count + 1):
+        world = scenario.world(room / f"{at}")
+        server = scenario.make(world)
+        world.moments.begin(Fault(at=at, kinds=calls, error=Killed()))
+        with pytest.raises(Killed):
+            scenario.act(world, server)
+        waited += server.id in world.domains.paused
+        world.moments.begin(NONE)
+        if left := _left(world):
+            recover(world.host, left)
+        assert world.domains.state(server.id) == "running"
+    assert waited
+
+
 def slow_removal(room: Path) -> tuple[World, Server, Scenario]:
     """The guest has not let the disk go in time."""
     scenario = SCENARIOS["disk remove while it runs"]
-    world = World(room, scenario.type)
+    world = scenario.world(room)
     server = scenario.make(world)
     assert server
     world.domains.holds_on = True
@@ -701,7 +754,7 @@ def test_nor_when_the_recovery_meets_it_again(room, kinds, name, again):
 
 def test_doctor_finishes_a_delete_where_there_is_no_space(room):
     scenario = SCENARIOS["delete"]
-    world = World(room, scenario.type)
+    world = scenario.world(room)
     server = scenario.make(world)
     world.moments.begin(Fault(at=3, kinds=STEPS, error=Killed()))
     with pytest.raises(Killed):

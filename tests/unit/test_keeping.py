@@ -228,6 +228,35 @@ def test_a_new_disk_has_its_place_in_the_order_of_booting_if_it_is_free(recorded
     assert (boot is not None and boot.get("order")) == (wanted or False)
 
 
+def policies(recorded, present, *, streams):
+    """Of its disk, as it is defined again."""
+    ours = as_domain(recorded, streams=streams)
+    made = keep(present, ours, former_xml(recorded, OWNER))
+    found = DomainXml.from_xml(made.xml).disk("vda")
+    return made, (found.error_policy, found.read_error_policy)
+
+
+def test_on_a_stream_a_disk_stops_its_guest_and_afterwards_as_before(recorded):
+    first, found = policies(recorded, present(recorded), streams=True)
+    assert (first.lost, found) == ((), ("stop", "stop"))
+    again, found = policies(recorded, first.xml, streams=True)
+    assert (again.lost, found) == ((), ("stop", "stop"))
+    last, found = policies(recorded, again.xml, streams=False)
+    assert (last.lost, found) == ((), (None, None))
+
+
+def test_a_policy_that_somebody_chose_stays_unless_its_disk_is_on_a_stream(recorded):
+    chosen = present(recorded, put("devices/disk/driver", error_policy="stop"))
+    kept_, found = policies(recorded, chosen, streams=False)
+    assert (kept_.lost, found) == ((), ("stop", None))
+    lost, found = policies(recorded, chosen, streams=True)
+    assert (lost.lost, found) == (("the error policy of vda",), ("stop", "stop"))
+    first, _ = policies(recorded, present(recorded), streams=True)
+    changed = first.xml.replace('rerror_policy="stop"', 'rerror_policy="report"')
+    _, found = policies(recorded, changed, streams=False)
+    assert found == ("stop", "report")
+
+
 def test_a_disk_that_leaves_the_record_leaves_the_definition(recorded):
     larger = replace(recorded, disks=(*recorded.disks, DATA))
     root, made = kept(present(larger), recorded, larger)

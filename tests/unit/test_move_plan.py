@@ -1,6 +1,7 @@
 """Whether a server can move to a host, and how its disks would travel: nothing is changed."""
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,10 +13,11 @@ from millpond.libvirt.pools import PoolPlan, PoolWanted
 from millpond.libvirt.virtualization import Limits
 from millpond.model.devices import Devices
 from millpond.model.formats import Backend, DiskFormat
+from millpond.model.layer import NbdSource
 from millpond.model.move import Way
 from millpond.model.server import Content, Disk, Firmware, Server
 from millpond.model.sizes import GiB, MiB
-from millpond.model.template import Template
+from millpond.model.template import Link, Template
 from millpond.model.volume import VolumeSpec
 from millpond.scheduling.providers import HostProviders
 from millpond.servers.move_plan import plan_move, refuse_unmovable
@@ -130,6 +132,17 @@ def test_an_overlay_on_something_else_travels_whole_and_stands_alone(ends, why):
     shared = ends.plan(server, ("disks",))
     assert shared.travels[0].way is Way.WHOLE
     assert shared.details.there[0].volume == f"{disk.volume}.rebuilt"
+
+
+def test_what_is_still_arriving_is_read_for_a_host_that_cannot_have_it(ends):
+    """A host that can have the image gets the overlay alone."""
+    server = ends.with_overlay()
+    stream = Link(location="https://images/debian", nbd=NbdSource(socket=Path("/stream")))
+    ends.offer(ends.alder, Store(ends.template(server.disks[0], link=stream)))
+    assert ends.plan(server).travels[0].way is Way.COPY
+    ends.is_gone = True
+    plan = ends.plan(server)
+    assert (plan.travels[0].way, plan.details.there[0].overlay) == (Way.WHOLE, False)
 
 
 def test_in_a_shared_pool_nothing_travels_if_the_host_sees_it(ends):

@@ -26,6 +26,7 @@ from millpond.model.operation import (
     RenameDetails,
     RescueDetails,
     ResizeDetails,
+    SettleDetails,
 )
 from millpond.model.transition import TransitionDetails
 from millpond.records import codec
@@ -529,6 +530,19 @@ WRITTEN = {
  }""",
         OverlayDetails(overlays={"disk": OVERLAY}, state="running", merging=True),
     ),
+    "settle": (
+        """{
+  "verb": "settle",
+  "step": "rebase",
+  "started": "2026-11-16T06:25:06+00:00",
+  "details": {
+   "pool": "disks",
+   "volume": "a8af1e4b-1765-49c5-b3e4-703775977dff_disk.snapshot",
+   "state": "running"
+  }
+ }""",
+        SettleDetails(overlays={"disk": OVERLAY}, state="running"),
+    ),
     "snapshot of several disks of a running server": (
         """{
   "verb": "snapshot",
@@ -709,6 +723,15 @@ def test_deleting_writes_what_an_older_version_looks_for(force):
     written = codec.plain_server(replace(server, operation=operation))["operation"]["details"]
     forced = {"force": "yes"} if force else {}
     assert written == {"pool": OVERLAY.pool, "volume": OVERLAY.volume} | forced
+
+
+def test_both_overlays_of_a_settle_are_deleted_with_their_server():
+    server = codec.decode_server(record(WRITTEN["settle"][0]), WHERE)
+    details = DeleteDetails(overlays=server.overlays)
+    operation = Operation(verb="delete", step="stop", started="now", details=details)
+    again = codec.encode_server(replace(server, operation=operation))
+    found = codec.decode_server(again, WHERE).overlays.values()
+    assert [each.volume for each in found] == [OVERLAY.volume, f"{OVERLAY.volume}.rebased"]
 
 
 @pytest.mark.parametrize("name", WRITTEN | ONLY_READ)

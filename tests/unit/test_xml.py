@@ -11,7 +11,8 @@ from lxml import etree
 
 from millpond.disks.libvirt_storage import LibvirtStorage
 from millpond.libvirt.memory_pool import MemoryPool
-from millpond.model.formats import Backend
+from millpond.model.formats import Backend, DiskFormat
+from millpond.model.layer import Layer, NbdSource
 from millpond.model.volume import VolumeSpec
 from millpond.servers.domain_xml import domain_xml
 from millpond.xml.domain import DomainXml
@@ -61,9 +62,14 @@ def test_every_declared_field_survives_the_way_there_and_back(kind):
     assert kind.from_xml(element.to_xml()) == element
 
 
-def as_domain(server, log=None):
-    """With the chains that its backends give."""
-    storage = LibvirtStorage(Backend.QCOW2, PoolsWith(server.disks))
+STREAM = NbdSource(socket=Path("/run/millpond/streams/0123.sock"))
+
+
+def as_domain(server, log=None, *, streams=False):
+    """With the chains that its backends give; of templates that stream, or that are volumes."""
+    linked = Layer(source=STREAM, format=DiskFormat.RAW) if streams else None
+    pools = PoolsWith(server.disks)
+    storage = LibvirtStorage(Backend.QCOW2, pools, find_linked=lambda _: linked)
     chains = {disk.role: storage.chain(disk) for disk in server.disks}
     return domain_xml(server, OWNER, log, chains)
 
@@ -112,6 +118,11 @@ def test_the_chain_is_stated_to_its_end_and_the_base_keeps_its_owner():
     assert base.find("source").get("pool") == "nova-base-images-pool"
     assert base.find("source/seclabel").attrib == {"model": "dac", "relabel": "no"}
     assert len(base.find("backingStore")) == 0
+
+
+def test_a_server_on_a_stream_as_a_domain(golden):
+    """The format of what arrives is stated, and that nothing is below it: nobody probes."""
+    golden("domain-stream.xml", as_domain(server(), streams=True).to_xml())
 
 
 def test_a_copy_has_an_empty_chain_so_that_nothing_is_probed():

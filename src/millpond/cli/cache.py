@@ -13,6 +13,7 @@ from millpond.cli.output import as_json, table, transfer
 from millpond.disks import precache
 from millpond.errors import BadOption, TemplateNotFound
 from millpond.hosts.cache import (
+    find_status,
     get_templates,
     list_cluster_templates,
     list_templates,
@@ -26,6 +27,7 @@ from millpond.model.callbacks import Progress
 from millpond.model.formats import DiskFormat
 from millpond.model.names import printable
 from millpond.model.sizes import format_size
+from millpond.model.stream import StreamStatus
 from millpond.model.template import Template
 from millpond.model.volume import Volume
 from millpond.templates.scrub import Outcome, Scrubbed
@@ -35,6 +37,9 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 _COLUMNS = ("Image", "Format", "Prepared by", "Size", "Last use", "Stays or goes", "Template")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+States = Mapping[str, StreamStatus]
+"""Of templates that are still arriving, by their names."""
+NO_STREAMS: States = {}
 Names = Annotated[
     list[str], typer.Argument(metavar="NAME...", help="Templates, or images by name or id.")
 ]
@@ -70,13 +75,16 @@ class _Listing:
 
 def _list(host: Host, images: Mapping[str, str]) -> _Listing:
     verdicts = survey(host, host.cache_rules)
+    states = {
+        each.volume: found for each in list_templates(host) if (found := find_status(host, each))
+    }
     in_cluster = list_cluster_templates(host)
     return _Listing(
         host=host.name,
-        plain=[_plain(each, images, host.name) for each in verdicts],
+        plain=[_plain(each, images, host.name, states) for each in verdicts],
         cluster=in_cluster,
         rows=[
-            *(_row(each, images) for each in verdicts),
+            *(_row(each, images, states) for each in verdicts),
             *(_row_of_cluster(each, verdicts, images) for each in in_cluster),
         ],
     )
@@ -305,13 +313,14 @@ def _plan(host: Host, name: str, format: DiskFormat | None) -> list[precache.Wan
     return list(precache.plan(image, boot, host.settings.libvirt.selection))
 
 
-def _row(verdict: TemplateVerdict, images: Mapping[str, str]) -> tuple[str, ...]:
+def _row(verdict: TemplateVerdict, images: Mapping[str, str], states: States) -> tuple[str, ...]:
     cached = verdict.cached
     template = cached.template
+    found = states.get(template.volume)
     return (
         images.get(template.image, template.image or "none"),
         template.format,
-        template.prepared,
+        f"{template.prepared}, {found.summary}" if found else template.prepared,
         format_size(template.size),
         f"{cached.last_used:%Y-%m-%d %H:%M:%S}",
         _retention(verdict),
@@ -337,13 +346,20 @@ def _row_of_cluster(
     return (name, "raw", "import", size, "", "stays: in the Ceph cluster", volume.name)
 
 
-def _plain(verdict: TemplateVerdict, images: Mapping[str, str], host: str) -> dict[str, object]:
+def _plain(
+    verdict: TemplateVerdict,
+    images: Mapping[str, str],
+    host: str,
+    states: States = NO_STREAMS,
+) -> dict[str, object]:
     cached = verdict.cached
+    found = states.get(cached.template.volume)
     return {
         "host": host,
         "template": cached.template,
         "image_name": images.get(cached.template.image),
         "space": cached.space,
+        "stream": {**asdict(found), "percent": found.percent} if found else None,
         "users": cached.users,
         "last_used": cached.last_used,
         "pinned_by": cached.pinned_by,

@@ -12,3 +12,7 @@ def main() -> None:
         import_module("millpond.cli.main").main()
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

@@ -109,9 +109,11 @@ def _show(explanation: Explanation, where: list[tuple[str, str]]) -> None:
 def _how(explanation: Explanation) -> str:
     if explanation.location:
         return f"linked to {explanation.location}"
+    if explanation.streamed:
+        return f"streamed from {explanation.streamed}: servers start before all of it is there"
     how = "as it is" if explanation.native else f"converted to {explanation.template_format}"
-    because = f", downloaded, because {explanation.not_linked}" if explanation.not_linked else ""
-    return how + because
+    why = explanation.not_linked or explanation.not_streamed
+    return how + (f", downloaded, because {why}" if why else "")
 
 
 def _describe_disk(explanation: Explanation) -> str:

@@ -78,7 +78,8 @@ def save(
     json: Json = False,
 ) -> None:
     """Save a copy of an image, in its own format."""
-    intake = Intake(Deployment.load(ctx.obj.config_files).images_directory)
+    deployment = Deployment.load(ctx.obj.config_files)
+    intake = Intake(deployment.images_directory, deployment.settings.http)
     found = intake.get(image, shortened=True)
     with transfer(f"saving {found.name}", lambda: found.size) as progress:
         saved = intake.save(found, file, force=force, progress=progress)
@@ -169,6 +170,7 @@ def show_image(deployment: Deployment, image: Image, json: bool) -> None:
             ("Disk", _disk(image, f" ({image.virtual_size} bytes)")),
             (_ALGORITHMS.get(image.digest_algorithm, image.digest_algorithm), image.digest),
             *([("Index", image.index_root)] if image.index_root else []),
+            *([("Bytes at", image.location)] if image.location else []),
             ("Added", image.created),
             *([("Description", image.description)] if image.description else []),
             *([("Labels", format_labels(image.labels))] if image.labels else []),

@@ -34,10 +34,12 @@ COMMANDS = {
 
 # The same for a word after the verb that needs more than its siblings do.
 SUBCOMMANDS = {
+    ("cache", "settle"): "millpond.cli.cache_settle",
     ("host", "disable"): "millpond.cli.host_drain",
     ("host", "drain"): "millpond.cli.host_drain",
     ("host", "enable"): "millpond.cli.host_drain",
     ("image", "add"): "millpond.cli.image_add",
+    ("image", "index"): "millpond.cli.image_index",
     ("image", "publish-index"): "millpond.cli.image_index",
     ("server", "adopt"): "millpond.cli.server_adopt",
     ("server", "cdrom"): "millpond.cli.server_cdrom",
@@ -66,7 +68,7 @@ SUBCOMMANDS = {
 
 # As the help lists them: along the life of what they are about.
 ORDER = {
-    "image": "add list show save set rename publish-index remove",
+    "image": "add list show save set rename index publish-index remove",
     "server": "create list show start stop reboot pause unpause console ssh password "
     "resize rebuild rescue unrescue snapshot clone export import migrate evacuate "
     "set rename edit adopt delete",

@@ -1,7 +1,7 @@
 """millpond server …"""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any
 
@@ -62,16 +62,21 @@ def list_(ctx: typer.Context, label: LabelFilter = None, json: Json = False) -> 
     note_new_state(deployment.settings.state_path)
     states = across_hosts.states(deployment, servers)
     known = across_hosts.addresses(deployment, servers, states)
+    waits = across_hosts.waits(deployment, servers, states)
     for each in damaged:
         complain(each)
     if json:
-        print(as_json([_describe(each, states[each.id], known) for each in servers]))
+        described = (_describe(each, states[each.id], known, waits) for each in servers)
+        print(as_json(list(described)))
         return
     _note_legacy(deployment)
     where = ["Host"] if deployment.has_several else []
     table(
         ("Name", "State", *where, "Address", "Image", "Backend", "Disk", "Id"),
-        [_row(each, states[each.id], [each.host] if where else [], known) for each in servers],
+        [
+            _row(each, _state(each, states[each.id], waits), [each.host] if where else [], known)
+            for each in servers
+        ],
     )
 
 
@@ -289,10 +294,10 @@ def _row(server: Server, state: str, where: list[str], known: Addresses) -> tupl
     root = server.find_disk()
     return (
         server.name,
-        _state(server, state),
+        state,
         *where,
         ", ".join(way for each in server.networks for way in ways_in(each, known))
-        if state in ON
+        if state.partition(",")[0] in ON
         else "",
         server.image.name,
         root.backend if root else "",
@@ -301,15 +306,22 @@ def _row(server: Server, state: str, where: list[str], known: Addresses) -> tupl
     )
 
 
-def _state(server: Server, state: str) -> str:
+def _state(server: Server, state: str, waits: Mapping[str, str]) -> str:
     shown = f"{state}, should run" if state == "stopped" and server.should_run else state
+    shown = f"{state}, waits for {waits[server.id]}" if server.id in waits else shown
     return f"{shown}, rescued" if server.is_rescued and not server.operation else shown
 
 
-def _describe(server: Server, state: str, known: Addresses) -> dict[str, object]:
-    plain = codec.plain_server(server)
-    rescued = server.is_rescued
-    return {"state": state, "rescued": rescued, **plain, "networks": _plain_nics(server, known)}
+def _describe(
+    server: Server, state: str, known: Addresses, waits: Mapping[str, str]
+) -> dict[str, object]:
+    return {
+        "state": state,
+        "waits_for": waits.get(server.id),
+        "rescued": server.is_rescued,
+        **codec.plain_server(server),
+        "networks": _plain_nics(server, known),
+    }
 
 
 def describe_nics(deployment: Deployment, server: Server) -> list[dict[str, Any]]:
@@ -334,16 +346,17 @@ def show_all(
     states = across_hosts.states(deployment, servers)
     known = across_hosts.addresses(deployment, servers, states)
     displays = across_hosts.displays(deployment, servers, states)
+    waits = across_hosts.waits(deployment, servers, states)
     if json:
         plain = [
-            {**_describe(each, states[each.id], known), "display": displays.get(each.id)}
+            {**_describe(each, states[each.id], known, waits), "display": displays.get(each.id)}
             for each in servers
         ]
         print(as_json(plain[0] if alone and plain else plain))
         return
     for number, each in enumerate(servers):
         print(end="\n" if number else "")
-        _show_details(each, states[each.id], known, displays.get(each.id))
+        _show_details(each, _state(each, states[each.id], waits), known, displays.get(each.id))
 
 
 def _show_details(server: Server, state: str, known: Addresses, display: Vnc | None) -> None:
@@ -353,7 +366,7 @@ def _show_details(server: Server, state: str, known: Addresses, display: Vnc | N
         [
             ("Name", server.name),
             ("Id", server.id),
-            ("State", _state(server, state)),
+            ("State", state),
             ("Autostart", "yes" if server.autostart else "no"),
             ("Host", server.host),
             ("Image", f"{server.image.name} ({server.image.format}, {server.image.id})"),

@@ -10,7 +10,7 @@ from millpond.errors import Tool
 from millpond.hosts.deployment import Deployment
 from millpond.libvirt.domains import ON
 from millpond.model.server import Server
-from millpond.servers import power
+from millpond.servers import power, streams
 from millpond.servers.guest import read_console
 
 
@@ -30,7 +30,7 @@ def start(
         host = deployment.host_of(server)
         idle = server.should_run and not server.operation
         state = host.domains.state(server.id)
-        runs = idle and state in ON
+        runs = idle and state in ON and not streams.find_waiting(host, [server])
         printed = read_console(host, server) if wait and not runs else b""
         if not runs:
             power.start(host, server)

@@ -185,6 +185,7 @@ def _settings(
         placement=placement,
         signatures=_signatures(reader),
         flavors=_flavors(reader),
+        config_files=tuple(files_of(reader.conf)),
     )
 
 
@@ -198,6 +199,10 @@ def _image_cache(reader: Reader) -> ImageCacheSettings:
         host_lease_seconds=reader.take(IMAGE_CACHE, "host_lease_seconds", int, 60),
         precache_concurrency=reader.take(IMAGE_CACHE, "precache_concurrency", int, 1),
         max_bytes=reader.take(IMAGE_CACHE, "max_bytes", parse_size, 0),
+        fill_rate=reader.take(IMAGE_CACHE, "fill_rate", parse_size, 0),
+        fill_delay=reader.take(IMAGE_CACHE, "fill_delay", int, 0),
+        trust_source=reader.take(IMAGE_CACHE, "trust_source", bool, False),
+        sockets_path=reader.path(IMAGE_CACHE, "sockets_path"),
     )
 
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from oslo_config import cfg
 
 from millpond.config.cloud_options import CLOUD_OPTIONS
+from millpond.config.image_cache_options import IMAGE_CACHE_OPTIONS
 
 DEFAULT = "DEFAULT"
 LIBVIRT = "libvirt"
@@ -55,7 +56,8 @@ _DEFAULT_OPTIONS = (
         "template_image_handler",
         default="downloading",
         help="How an image becomes a template: downloading, or volume-based-linking, which copies "
-        "nothing where the image is a volume of Cinder's or lies in Ceph. Plug-ins can add more.",
+        "nothing where the image is a volume of Cinder's or lies in Ceph, or streaming: servers "
+        "start before all of the image is there. Plug-ins can add more.",
     ),
     cfg.StrOpt(
         "default_ephemeral_format",
@@ -204,48 +206,6 @@ _LIBVIRT_OPTIONS = (
     ),
 )
 
-_IMAGE_CACHE_OPTIONS = (
-    cfg.StrOpt(
-        "subdirectory_name",
-        default="_base",
-        deprecated_group=DEFAULT,
-        deprecated_name="image_cache_subdirectory_name",
-        help="Name of the templates' directory below instances_path.",
-    ),
-    cfg.BoolOpt(
-        "remove_unused_base_images",
-        default=True,
-        deprecated_group=DEFAULT,
-        help="The cache manager removes templates that nothing uses.",
-    ),
-    cfg.IntOpt(
-        "remove_unused_original_minimum_age_seconds",
-        default=24 * 3600,
-        min=0,
-        deprecated_group=DEFAULT,
-        help="How long a template stays after its last use.",
-    ),
-    cfg.IntOpt(
-        "host_lease_seconds",
-        default=30 * 24 * 3600,
-        min=60,
-        help="How long what another host uses counts in a cache that it shares with this one, "
-        "after it was last heard of.",
-    ),
-    cfg.IntOpt(
-        "precache_concurrency",
-        default=1,
-        min=1,
-        help="How many images are fetched at once ahead of use.",
-    ),
-    cfg.StrOpt(
-        "max_bytes",
-        default="0",
-        help="Size that templates may take together, such as 200G: the least recently used that "
-        "nothing uses go first; 0 sets no bound.",
-    ),
-)
-
 _SCHEDULER_OPTIONS = (
     cfg.BoolOpt(
         "filter_hosts_by_image_type_support",
@@ -343,7 +303,7 @@ HOST_OPTIONS = (
 OPTIONS: Mapping[str, Sequence[cfg.Opt]] = {
     DEFAULT: (*_DEFAULT_OPTIONS, *_CAPACITY_OPTIONS),
     LIBVIRT: _LIBVIRT_OPTIONS,
-    IMAGE_CACHE: _IMAGE_CACHE_OPTIONS,
+    IMAGE_CACHE: IMAGE_CACHE_OPTIONS,
     SCHEDULER: _SCHEDULER_OPTIONS,
     FILTER_SCHEDULER: _FILTER_SCHEDULER_OPTIONS,
     COMPUTE: _COMPUTE_OPTIONS,

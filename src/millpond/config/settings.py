@@ -81,6 +81,11 @@ class ImageCacheSettings:
     precache_concurrency: int
     max_bytes: int
     """0 sets no bound."""
+    fill_rate: int
+    """Bytes a second; 0 sets no bound."""
+    fill_delay: int
+    trust_source: bool
+    sockets_path: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,5 +144,7 @@ class Settings:
     signatures: SignaturePolicy
     """Which images of Glance need one, and whose."""
     flavors: Mapping[str, Flavor]
+    config_files: tuple[Path, ...] = ()
+    """For programs that are started to go on with what was begun."""
     own_process: bool = True
     """Not an option: False for a program that is not ours, as nova-compute."""

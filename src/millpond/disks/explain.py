@@ -53,6 +53,10 @@ class Explanation:
     """Where it is linked instead of being copied."""
     not_linked: str = ""
     """Why a handler that links copies it."""
+    streamed: str = ""
+    """From where its bytes come while its servers run already."""
+    not_streamed: str = ""
+    """Why a handler that streams downloads it."""
     boot: tuple[BootFile, ...] = ()
     host: str = ""
 
@@ -91,6 +95,8 @@ def explain(
         disk_written=0 if choice.backend in _SHARES else image.virtual_size,
         location=preview.location,
         not_linked=preview.not_linked,
+        streamed=preview.streamed,
+        not_streamed=preview.not_streamed,
         boot=tuple(_boot_files(boot, is_prepared)) if boot else (),
     )
 

@@ -22,6 +22,7 @@ from millpond.doctor import (
     servers,
     space,
     strays,
+    streams,
     templates,
 )
 from millpond.doctor.finding import Finding
@@ -95,6 +96,9 @@ OF_A_HOST: tuple[Check[Host], ...] = (
             templates.half_written,
             templates.needed,
             templates.links,
+            templates.arriving,
+            streams.unsettled,
+            streams.waiting,
         ),
         needs=("records", "pools"),
     ),

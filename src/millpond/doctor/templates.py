@@ -65,7 +65,8 @@ def _is_there(host: Host, store: TemplateStore | None, base: TemplateRef) -> boo
 
 def links(host: Host) -> Iterator[Finding]:
     store = open_store(host)
-    linked = [each for each in store.all() if each.link] if store else []
+    every = store.all() if store else ()
+    linked = [each for each in every if each.link and not each.streams]
     lost = [each.volume for each in linked if host.handlers.linking.is_dangling(each)]
     if lost:
         yield problem(
@@ -75,6 +76,32 @@ def links(host: Host) -> Iterator[Finding]:
         )
     elif linked:
         yield ok("each linked template leads where it should")
+
+
+def arriving(host: Host) -> Iterator[Finding]:
+    """Those that are used before all of them is there."""
+    store = open_store(host)
+    for name in store.streams() if store else ():
+        found = host.handlers.streaming.status(name)
+        if not found.served:
+            yield problem(
+                f"template {name} is still arriving, and nobody serves it ({found.summary})",
+                f"'{Tool.REPAIR}' serves it again, and so does the start of a server",
+                partial(_serve, host, name),
+            )
+        elif found.waits_for:
+            yield warning(
+                f"template {name} is still arriving ({found.percent} %), and waits: "
+                f"{found.waits_for}",
+                "it goes on by itself when that is over",
+            )
+        else:
+            yield ok(f"template {name} is arriving: {found.summary}")
+
+
+def _serve(host: Host, name: str) -> str:
+    host.handlers.cleanup()
+    return host.handlers.streaming.status(name).summary
 
 
 def _link_again(host: Host) -> str:

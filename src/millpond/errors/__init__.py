@@ -70,6 +70,8 @@ from millpond.errors.images import (
     ImageNotFound as ImageNotFound,
     ImageRefused as ImageRefused,
     NotLinkable as NotLinkable,
+    NotStreamable as NotStreamable,
+    StreamNotServed as StreamNotServed,
     TemplateInUse as TemplateInUse,
     TemplateNotFound as TemplateNotFound,
     UploadFailed as UploadFailed,

@@ -14,6 +14,7 @@ class Tool(StrEnum):
     SERVER = "millpond server"
     IMAGES = "millpond image list"
     ADD_IMAGE = "millpond image add FILE"
+    INDEX_IMAGE = "millpond image index FILE"
     REMOVE_IMAGE = "millpond image remove"
     NETWORKS = "millpond network list"
     START_NETWORK = "millpond network start"

@@ -93,6 +93,21 @@ class NotLinkable(Refused):
 
 
 @dataclass(eq=False)
+class NotStreamable(Refused):
+    reason: str
+    message = "an image cannot be streamed: {self.reason}"
+    hint = "see docs/streaming.md for what can be; otherwise it is downloaded"
+
+
+@dataclass(eq=False)
+class StreamNotServed(HostProblem):
+    template: str
+    reason: str
+    message = "template {self.template} is still arriving, and nobody serves it: {self.reason}"
+    hint = "'{tool.TEMPLATES}' shows how far it is, '{tool.REPAIR}' tries to serve it again"
+
+
+@dataclass(eq=False)
 class VolumeNotConnected(ToolProblem):
     reason: str
     message = "a volume of Cinder cannot be reached from this host: {self.reason}"

@@ -213,8 +213,8 @@ class GuestWritesFaster(HostProblem):
     target: str
     seconds: float
     message = (
-        "what the guest wrote while disk {self.target} was copied is not in the disk yet: for "
-        "{self.seconds} s the guest has written as fast as that is written back"
+        "what the guest wrote to the overlay of disk {self.target} is not in the disk yet: for "
+        "{self.seconds} s the guest has written as fast as that is copied"
     )
     hint = (
         "nothing is lost, and writing back goes on; when the guest writes less, or is stopped, "
@@ -238,8 +238,8 @@ class OverlayUnclear(HostProblem):
 class NotWrittenBack(HostProblem):
     target: str
     message = (
-        "what the guest wrote while disk {self.target} was copied could not be written into it: "
-        "QEMU gave up"
+        "what the guest wrote to the overlay of disk {self.target} could not be copied from "
+        "there: QEMU gave up"
     )
     hint = "nothing is lost: see whether the disk's pool is full, then '{tool.REPAIR}' tries again"
 

@@ -17,10 +17,12 @@ from millpond.hosts.host import Host
 from millpond.model.formats import Backend, DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId, split_volume_name, template_name
+from millpond.model.stream import StreamStatus
 from millpond.model.template import Template
 from millpond.model.volume import Volume
 from millpond.templates.handler import LinkPreview, find_handler
 from millpond.templates.store import TemplateStore
+from millpond.templates.streams.plan import StreamDirectory
 from millpond.templates.verdicts import Rules, TemplateVerdict
 
 
@@ -76,6 +78,14 @@ def open_store(host: Host) -> TemplateStore | None:
     return host.template_store
 
 
+def find_status(host: Host, template: Template) -> StreamStatus | None:
+    """How far a template is whose bytes are still arriving."""
+    store = host.find_template_store()
+    if not store or not template.streams:
+        return None
+    return StreamDirectory(store.stream(template.volume)).status()
+
+
 def survey(host: Host, rules: Rules) -> list[TemplateVerdict]:
     """What would become of each template. Nothing is changed, and no pool is made."""
     return host.cache_manager.survey(rules) if host.find_template_store() else []
@@ -87,6 +97,9 @@ def preview_link(host: Host, image: Image, format: DiskFormat) -> LinkPreview:
     if store and not store.local:
         return LinkPreview(not_linked=NOT_LINKED)
     kind = find_handler(HANDLERS, host.shared.settings.template_image_handler)
+    found = kind.preview_stream(host.images, store, host.stream_access, image, format)
+    if found.streamed or found.not_streamed:
+        return found
     return kind.preview_link(host.images, host.link_access, image, format)
 
 

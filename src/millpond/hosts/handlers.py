@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from functools import cached_property
+from typing import TYPE_CHECKING, cast
 
 from millpond.config import HANDLERS
 from millpond.disks.rbd_storage import RbdStorage
@@ -10,10 +11,15 @@ from millpond.model.layer import Layer
 from millpond.model.template import Template
 from millpond.templates.blank import BlankTemplates
 from millpond.templates.handler import BaseTemplateImagehandler, HandlerContext, find_handler
+from millpond.templates.streams.plan import StreamDirectory
+
+if TYPE_CHECKING:
+    from millpond.templates.streams.streaming import StreamingTemplateImagehandler
 
 LOG = logging.getLogger(__name__)
 
 LINKING = "volume-based-linking"
+STREAMING = "streaming"
 DOWNLOADING = "downloading"
 NOT_LINKED = "the files of the host cannot be opened here"
 
@@ -36,10 +42,13 @@ class TemplateHandlers:
     def chosen(self) -> BaseTemplateImagehandler:
         """Of new templates."""
         kind = find_handler(HANDLERS, self._wanted)
-        if not self._context.store.local and issubclass(kind, find_handler(HANDLERS, LINKING)):
+        if not self._context.store.local and self._needs_files(kind):
             LOG.warning("images are not linked: %s", NOT_LINKED)
             kind = find_handler(HANDLERS, DOWNLOADING)
         return kind(self._context)
+
+    def _needs_files(self, kind: type[BaseTemplateImagehandler]) -> bool:
+        return issubclass(kind, find_handler(HANDLERS, LINKING))
 
     @cached_property
     def linking(self) -> BaseTemplateImagehandler:
@@ -47,19 +56,34 @@ class TemplateHandlers:
         kind = find_handler(HANDLERS, LINKING)
         return self.chosen if isinstance(self.chosen, kind) else kind(self._context)
 
+    @cached_property
+    def streaming(self) -> "StreamingTemplateImagehandler":
+        """Of templates that are arriving, whatever handler is chosen for new ones."""
+        kind = find_handler(HANDLERS, STREAMING)
+        made = self.chosen if isinstance(self.chosen, kind) else kind(self._context)
+        return cast("StreamingTemplateImagehandler", made)
+
     def cleanup(self) -> None:
         """Finish or undo what was interrupted, and look after what is linked."""
         self.chosen.init()
-        is_linked = any(each.link for each in self._context.store.all())
+        found = list(self._context.store.all())
+        is_linked = any(each.link and not each.streams for each in found)
         if is_linked and self.linking is not self.chosen:
             self.linking.init()
+        self.serve_streams()
+
+    def serve_streams(self) -> None:
+        """Each has a process. Where none is missing, this costs nothing."""
+        store = self._context.store
+        if not all(StreamDirectory(store.stream(each)).is_served for each in store.streams()):
+            self.streaming.init()
 
     def find_linked(self, template: str) -> Layer | None:
         """Where a template's bytes are, if it is a link."""
         found = self._context.store.find(template)
         if not found or not found.link:
             return None
-        return self.linking.reach(found).linked_layer
+        return self.handler_of(found).reach(found).linked_layer
 
     def renew(self, template: Template) -> Template:
         """Prepare the template of an image again."""
@@ -73,7 +97,7 @@ class TemplateHandlers:
             self._cluster.remove_template(template.volume)
             self._cluster.remove_link_snapshot(template)
         if template.link or template.image:
-            self._handler_of(template).drop(template)
+            self.handler_of(template).drop(template)
         else:
             self._blanks().remove(template)
 
@@ -82,7 +106,9 @@ class TemplateHandlers:
         left the cluster."""
         if self._cluster:
             self._cluster.remove_link_snapshot(template)
-        self._handler_of(template).remove_image(template.image, template.format)
+        self.handler_of(template).remove_image(template.image, template.format)
 
-    def _handler_of(self, template: Template) -> BaseTemplateImagehandler:
+    def handler_of(self, template: Template) -> BaseTemplateImagehandler:
+        if template.streams or self._context.store.stream(template.volume).exists():
+            return self.streaming
         return self.linking if template.link else self.chosen

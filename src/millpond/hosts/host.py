@@ -9,7 +9,7 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from millpond.config import LOCAL, HostSettings, LibvirtSettings, VirtTypeOption
+from millpond.config import LOCAL, HostSettings, VirtTypeOption
 from millpond.disks.backend import ImageBackend
 from millpond.disks.disks import Disks
 from millpond.disks.imaging import Imaging
@@ -17,7 +17,9 @@ from millpond.disks.libvirt_storage import LibvirtStorage
 from millpond.disks.rbd_storage import RbdStorage
 from millpond.errors import MillpondError
 from millpond.hosts.handlers import TemplateHandlers
+from millpond.hosts.pool_plan import plan_pools
 from millpond.hosts.shared import Shared
+from millpond.hosts.streams import stream_access
 from millpond.images.source import Library
 from millpond.legacy.bases import NovaBases
 from millpond.legacy.image_files import ImageCache
@@ -36,17 +38,16 @@ from millpond.libvirt.domains import (
     Domains,
 )
 from millpond.libvirt.networks import Networks
-from millpond.libvirt.pool import Pool, PoolType
-from millpond.libvirt.pools import PoolPlan, Pools, PoolWanted
+from millpond.libvirt.pool import Pool
+from millpond.libvirt.pools import PoolPlan, Pools
 from millpond.model.callbacks import noop
 from millpond.model.cloud import LinkAccess
 from millpond.model.formats import Backend
-from millpond.model.layer import CephAccess
 from millpond.model.server import Hardware, VirtType
+from millpond.model.stream import StreamAccess
 from millpond.records.journal import Watch
 from millpond.records.records import Records, RecordsOfHosts
 from millpond.scheduling.claims import Claims
-from millpond.system import ceph_conf
 from millpond.system.iscsi import initiator_name
 from millpond.system.libvirtd import Libvirtd
 from millpond.system.locks import Locks, Slots
@@ -59,43 +60,6 @@ from millpond.templates.scrub import Scrub
 from millpond.templates.store import LocalTemplates, TemplateStore
 from millpond.templates.uses import TemplateUses, Use
 from millpond.templates.verdicts import Rules
-
-
-def plan_pools(libvirt: LibvirtSettings) -> PoolPlan:
-    pools = libvirt.pools
-    own = {Backend.LVM: _lvm_pool(libvirt), Backend.RBD: _rbd_pool(libvirt)}
-    return PoolPlan(
-        base=PoolWanted(name=pools.base_images.name, path=str(pools.base_images.path)),
-        disks=PoolWanted(name=pools.disks.name, path=str(pools.disks.path)),
-        by_role={
-            role: PoolWanted(name=pool.name, path=str(pool.path))
-            for role, pool in pools.by_disk_name.items()
-        },
-        by_backend={backend: each for backend, each in own.items() if each},
-    )
-
-
-def _lvm_pool(libvirt: LibvirtSettings) -> PoolWanted | None:
-    group = libvirt.volume_group
-    if not group:
-        return None
-    return PoolWanted(
-        name=libvirt.pools.lvm, path=f"/dev/{group}", type=PoolType.LOGICAL, source=group
-    )
-
-
-def _rbd_pool(libvirt: LibvirtSettings) -> PoolWanted | None:
-    rbd = libvirt.rbd
-    if rbd is None:
-        return None
-    access = CephAccess(
-        pool=rbd.pool,
-        monitors=ceph_conf.monitors(rbd.ceph_conf),
-        user=rbd.user,
-        secret=rbd.secret_uuid,
-        conf=rbd.ceph_conf,
-    )
-    return PoolWanted(name=libvirt.pools.rbd, path="", type=PoolType.RBD, ceph=access)
 
 
 class Host:
@@ -225,6 +189,7 @@ class Host:
             make_room=self._make_room,
             adopt_image=bases.adopt_image if bases else noop,
             link_access=lambda: self.link_access,
+            stream_access=lambda: self.stream_access,
         )
         wanted = self.shared.settings.template_image_handler
         return TemplateHandlers(wanted, context, lambda: self.blanks, self.cluster)
@@ -244,6 +209,11 @@ class Host:
             image_volume_project=settings.image_volume_project_id,
             own_process=settings.own_process,
         )
+
+    @cached_property
+    def stream_access(self) -> StreamAccess:
+        selection = self.settings.libvirt.selection
+        return stream_access(self.shared.settings, self.name, selection, self._qemu_uid)
 
     def _qemu_uid(self) -> int:
         user = virtualization.qemu_user(self.libvirtd)

@@ -37,7 +37,7 @@ class Shared:
     @cached_property
     def catalogue(self) -> Catalogue:
         """This machine's own images."""
-        return Catalogue(self.own_images)
+        return Catalogue(self.own_images, self.settings.http)
 
     @property
     def images_directory(self) -> Path:

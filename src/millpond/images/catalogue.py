@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
 
 from millpond.errors import (
     Busy,
@@ -27,16 +29,22 @@ from millpond.errors import (
     UnreadableRecord,
 )
 from millpond.images.index import Index, read_index
-from millpond.images.source import Stream
+from millpond.images.source import Parts, Stream
 from millpond.model.boot_images import booted_with
 from millpond.model.image import Image
 from millpond.model.names import UUID, ImageId, did_you_mean, pick
+from millpond.model.transfer import Patience
 from millpond.records import codec
 from millpond.system import files
 from millpond.system.files import CHUNK
 from millpond.system.locks import Locks
 
+if TYPE_CHECKING:
+    from millpond.system.http import Resource
+
 LOG = logging.getLogger(__name__)
+
+_USUAL = Patience(connect_seconds=10, read_seconds=60, retries=5)
 
 SCHEMA = 1
 
@@ -53,16 +61,23 @@ _INDEX = re.compile(r"[0-9a-f]{128}|\.[0-9a-f]{128}\.\d+\.[0-9a-f]+")  # and one
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRecord:
     image: Image
+    url: str = ""
+    """Where the bytes of an image are that was not received, with all that it says."""
     schema: int = SCHEMA
 
 
 class Catalogue:
-    def __init__(self, directory: Path) -> None:
+    vouches_for_index = True
+    """Each was made here, or given by whoever added the image."""
+
+    def __init__(self, directory: Path, patience: Patience = _USUAL) -> None:
+        """``patience``: with the servers of images that were not received."""
         self._blobs = directory / "blobs"
         self._indexes = directory / "indexes"
         self._records = directory / "records"
         self._incoming = directory / "incoming"
         self._locks = Locks(directory / "locks")
+        self._patience = patience
         self._left_out: set[Path] = set()
 
     def all(self) -> list[Image]:
@@ -152,8 +167,18 @@ class Catalogue:
         raise ImageNotFound(id)
 
     def open(self, image: Image) -> Stream:
+        if image.location:
+            resource = self._resource(image)
+            return Stream(
+                chunks=resource.chunks,
+                retries=self._patience.retries,
+                digest=image.expected,
+                length=lambda: resource.size,
+                has_end=lambda: resource.has_end,
+            )
+
         def chunks(offset: int) -> Iterator[bytes]:
-            with open(self.local_file(image), "rb", buffering=0) as file:
+            with open(self._content(image), "rb", buffering=0) as file:
                 file.seek(offset)
                 while chunk := file.read(CHUNK):
                     yield chunk
@@ -161,9 +186,18 @@ class Catalogue:
         return Stream(chunks=chunks, digest=image.expected)
 
     def locations(self, image: Image) -> tuple[str, ...]:
-        return (self.local_file(image).as_uri(),)
+        return (self._content(image).as_uri(),) if not image.location else ()
 
-    def local_file(self, image: Image) -> Path:
+    def find_parts(self, image: Image) -> Parts | None:
+        if not image.location:
+            return None
+        read, url = self._resource(image).part, self._url(image.id)
+        return Parts(read=read, location=image.location, url=url)
+
+    def local_file(self, image: Image) -> Path | None:
+        return None if image.location else self._content(image)
+
+    def _content(self, image: Image) -> Path:
         blob = self._blob(image)
         if not has_size(blob, image.size):
             raise DamagedRecord(self._record(image.id), f"its content, {blob}, is gone")
@@ -174,6 +208,24 @@ class Catalogue:
         return read_index(self._index(image), image.size, image.index_root)
 
     # Files
+
+    def _resource(self, image: Image) -> "Resource":
+        """An HTTP client costs a tenth of a second to load, which a list of servers need not
+        pay."""
+        made: Resource = resolve_name("millpond.system.http:Resource")(
+            self._url(image.id), self._patience
+        )
+        return made
+
+    def _url(self, id: ImageId) -> str:
+        found = self._read_record(self._record(id))
+        return found.url if found else ""
+
+    def _write_record(self, image: Image, url: str = "") -> None:
+        """``url``, if it has none yet."""
+        record = ImageRecord(image=image, url=url or self._url(image.id))
+        with files.explaining_lack_of_space(self._records):
+            files.write_atomically(self._record(image.id), codec.encode(record), 0o600)
 
     def _index(self, image: Image) -> Path:
         return self._indexes / image.digest
@@ -210,16 +262,21 @@ class Catalogue:
             return False  # it is being received
 
     def _read(self, path: Path) -> Image | None:
+        found = self._read_record(path)
+        return found.image if found else None
+
+    def _read_record(self, path: Path) -> ImageRecord | None:
         try:
             content = path.read_bytes()
         except FileNotFoundError:  # removed meanwhile
             return None
         except OSError as error:
             raise FileNotReadable(path, error.strerror or str(error)) from error
-        image = codec.decode(content, ImageRecord, path, SCHEMA).image
+        found = codec.decode(content, ImageRecord, path, SCHEMA)
+        image = found.image
         if path.stem != image.id or not _DIGEST.fullmatch(image.digest):
             raise DamagedRecord(path, "it is not the record of the image that it is named for")
-        return image
+        return found
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

@@ -27,7 +27,7 @@ from millpond.errors import (
 from millpond.images.formats.inspection import Inspection
 from millpond.images.glance_answers import INDEX_LIST, INDEX_OF, INDEX_ROOT, to_image
 from millpond.images.index import Index, index_length
-from millpond.images.source import Proof, SignatureCheck, Stream, Upload
+from millpond.images.source import Parts, Proof, SignatureCheck, Stream, Upload
 from millpond.model.callbacks import Progress
 from millpond.model.cloud import CloudAccess
 from millpond.model.image import Image
@@ -56,6 +56,9 @@ may end anywhere; programs let it end within 4 MiB. All others end within 64 KiB
 
 
 class Glance:
+    vouches_for_index = False
+    """Whoever owns an image sets its properties."""
+
     def __init__(self, access: CloudAccess, signatures: SignatureCheck | None = None) -> None:
         self._access = access
         self._signatures = signatures
@@ -158,6 +161,14 @@ class Glance:
         answer = self._answer(image.id)
         several = [str(each["url"]) for each in answer.locations or ()]
         return tuple(several or filter(None, [answer.direct_url]))
+
+    def find_parts(self, image: Image) -> Parts:
+        """Whether its store gives any, Glance says when it is asked."""
+
+        def read(offset: int, length: int) -> bytes:
+            return _first(length, self._chunks(image, offset, offset + length))
+
+        return Parts(read=read, location=f"image {image.id} of Glance")
 
     def local_file(self, _image: Image) -> Path | None:
         """A file of Glance's is on its own host, and was not inspected."""

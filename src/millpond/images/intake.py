@@ -6,13 +6,13 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from millpond.errors import BadOption, DamagedRecord, NameTaken
-from millpond.images.catalogue import LOCK, Catalogue, ImageRecord, lock_of
+from millpond.errors import BadOption, DamagedRecord, ImageRefused, NameTaken
+from millpond.images.catalogue import LOCK, Catalogue, lock_of
 from millpond.images.index import Index, make_index
 from millpond.images.packing import Packing
 from millpond.images.receive import Received, receive, receive_file
@@ -25,11 +25,26 @@ from millpond.model.image import Image
 from millpond.model.labels import Labels
 from millpond.model.names import ImageId, check_name
 from millpond.model.transfer import Digest
-from millpond.records import codec
 from millpond.records.journal import undo_on_failure
 from millpond.system import files
 
 LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Referral:
+    """An image whose bytes stay where they are, as far as it was looked at."""
+
+    name: str
+    format: ImageFormat
+    url: str
+    """With all that it says; a password, too."""
+    location: str
+    """The same for people."""
+    index: Index
+    digest: str
+    """SHA-512 of the whole."""
+    virtual_size: int
 
 
 class Publish(Protocol):
@@ -75,6 +90,38 @@ class Intake(Catalogue):
         with self.adding(name, format, properties) as (part, publish):
             return publish(receive(stream, part, format, name, progress, packing=packing))
 
+    def refer(self, referral: Referral, *, properties: Mapping[str, str]) -> Image:
+        """Add an image without its bytes, which are read from where they are, part by part."""
+        name = check_name("an image", referral.name)
+        id = ImageId(str(uuid.uuid4()))
+        image = Image(
+            id=id,
+            name=name,
+            format=referral.format,
+            size=referral.index.size,
+            virtual_size=referral.virtual_size,
+            digest=referral.digest,
+            index_root=referral.index.root,
+            created=_now(),
+            properties=self._with_ids(referral.format, properties),
+            location=referral.location,
+        )
+        with self._writing(), self._locks.hold(LOCK), undo_on_failure() as undo:
+            for directory in (self._indexes, self._records):
+                directory.mkdir(parents=True, exist_ok=True, mode=0o750)
+            self._refuse_taken(name)
+            for other in self.every():
+                if other.digest == image.digest and other.index_root != image.index_root:
+                    reason = f"image {other.name!r} has the same SHA-512, and another index"
+                    raise ImageRefused(name, reason, "have its publisher index it again")
+            if not self._index(image).exists():
+                undo.callback(files.remove, self._index(image))
+            self._put_index(image, referral.index)
+            undo.callback(files.remove, self._record(id))
+            self._write_record(image, referral.url)
+        LOG.info("added image %s (%s), whose bytes stay where they are", name, id)
+        return image
+
     @contextmanager
     def adding(
         self, name: str, format: ImageFormat, properties: Mapping[str, str] | None
@@ -103,9 +150,7 @@ class Intake(Catalogue):
                 return current
             self._refuse_taken(name)
             renamed = replace(current, name=name)
-            record = codec.encode(ImageRecord(image=renamed))
-            with files.explaining_lack_of_space(self._records):
-                files.write_atomically(self._record(image.id), record)
+            self._write_record(renamed)
         LOG.info("renamed image %s (%s) to %s", current.name, image.id, name)
         return renamed
 
@@ -117,9 +162,7 @@ class Intake(Catalogue):
             current = self.describe(image.id)
             said = current.description if description is None else description
             changed = replace(current, description=said, labels=labels(current.labels))
-            record = codec.encode(ImageRecord(image=changed))
-            with files.explaining_lack_of_space(self._records):
-                files.write_atomically(self._record(image.id), record)
+            self._write_record(changed)
         LOG.info("changed image %s (%s)", current.name, image.id)
         return changed
 
@@ -161,9 +204,7 @@ class Intake(Catalogue):
             self._indexes.mkdir(exist_ok=True, mode=0o750)
             indexed = replace(self.describe(image.id), index_root=index.root)
             self._put_index(indexed, index)
-            files.write_atomically(
-                self._record(image.id), codec.encode(ImageRecord(image=indexed))
-            )
+            self._write_record(indexed)
         LOG.info("indexed image %s (%s)", image.name, image.id)
         return indexed
 
@@ -195,9 +236,8 @@ class Intake(Catalogue):
             if not self._index(image).exists():
                 undo.callback(files.remove, self._index(image))
             self._put_index(image, index)
-            record = self._record(image.id)
-            undo.callback(files.remove, record)
-            files.write_atomically(record, codec.encode(ImageRecord(image=image)))
+            undo.callback(files.remove, self._record(image.id))
+            self._write_record(image)
 
     def _put_index(self, image: Image, index: Index) -> None:
         """Without an image it is a leftover. Its content is that of the name: one that is replaced
@@ -215,14 +255,18 @@ class Intake(Catalogue):
         return {**properties, **(found.properties if found else {})}
 
     def _copy(self, image: Image, target: Path, progress: Progress) -> None:
-        source = self.local_file(image)
-        received = receive_file(source, target, image.format, image.name, progress)
+        if image.location:
+            received = receive(self.open(image), target, image.format, image.name, progress)
+        else:
+            content = self._content(image)
+            received = receive_file(content, target, image.format, image.name, progress)
         self._refuse_changed(image, received.digest)
         os.chmod(target, 0o644)
 
     def _refuse_changed(self, image: Image, digest: str) -> None:
         if digest != image.digest:
-            reason = f"its content, {self.local_file(image)}, has changed"
+            place = image.location or self._content(image)
+            reason = f"its content, {place}, has changed"
             raise DamagedRecord(self._record(image.id), reason)
 
 
@@ -246,6 +290,10 @@ def _image(
         virtual_size=found.virtual_size,
         digest=found.digest,
         index_root=found.index.root,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        created=_now(),
         properties=dict(properties),
     )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

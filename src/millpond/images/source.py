@@ -10,6 +10,7 @@ from millpond.model.callbacks import Progress
 from millpond.model.formats import ImageFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId
+from millpond.model.stream import ReadPart
 from millpond.model.transfer import Digest
 
 
@@ -41,7 +42,22 @@ class Stream:
     """Of its signature, where one is asked for; called whenever the first byte comes."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """An image whose source gives parts of it."""
+
+    read: ReadPart
+    location: str
+    """For people: without what is secret of it."""
+    url: str = ""
+    """Where whoever is told can read them, too; it may hold a password. Empty where only the
+    source itself can."""
+
+
 class ImageSource(Protocol):
+    vouches_for_index: bool
+    """Whether what it says of an image's index is the word of this host's operator."""
+
     def describe(self, id: ImageId) -> Image:
         """What the source says of an image. Raises ImageNotFound."""
 
@@ -50,6 +66,13 @@ class ImageSource(Protocol):
 
     def locations(self, image: Image) -> tuple[str, ...]:
         """Where the source keeps them, as URLs (cinder://…, rbd://…), as far as it says so."""
+
+    def find_index(self, image: Image) -> Index | None:
+        """What is published of it; None if there is none, or it is not the one of its root."""
+
+    def find_parts(self, image: Image) -> Parts | None:
+        """None where there is no way to ask for a part. Whether its server gives any is seen when
+        it is asked."""
 
     def local_file(self, image: Image) -> Path | None:
         """A file on this machine that has the image's inspected bytes and will never be written

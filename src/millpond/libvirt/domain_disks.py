@@ -74,6 +74,13 @@ class DomainDisks:
         with get_domain(self._host, id, f"resizing {target} of", slow=True) as domain:
             domain.blockResize(target, size, libvirtd.RESIZE_BYTES)
 
+    def failing(self, id: ServerId) -> frozenset[str]:
+        """Targets of the disks at an error of which QEMU has paused the guest, unless that is a
+        lack of space."""
+        with get_domain(self._host, id, "asking for the errors of disks of") as domain:
+            errors: dict[str, int] = domain.diskErrors()
+        return frozenset(each for each, code in errors.items() if code != libvirtd.NO_SPACE_LEFT)
+
     def _read_chains(self, described: tuple[Any, int]) -> ChainsXml | None:
         """None for a domain that went while we were listing."""
         domain, flags = described

@@ -330,7 +330,7 @@ def _ceph_access(xml: PoolXml) -> CephAccess | None:
         return None
     return CephAccess(
         pool=xml.source or "",
-        monitors=tuple((host.name, host.port) for host in xml.source_hosts),
+        monitors=tuple((host.name or "", host.port) for host in xml.source_hosts),
         user=xml.user or "",
         secret=xml.secret or "",
     )

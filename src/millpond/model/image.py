@@ -67,6 +67,8 @@ class Image:
     for; empty where the configuration alone says whether its signature counts."""
     index_root: str = ""
     """SHA-256 over the SHA-256 of each 256 KiB, in hexadecimal; empty if its source has none."""
+    location: str = ""
+    """Where its bytes are, if its source has not received them; without what is secret of that."""
     description: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Both are for people; only images of the catalogue have them."""

@@ -72,7 +72,16 @@ class IscsiSource:
         return f"{self.target}/{self.lun}"
 
 
-Source = VolumeSource | FileSource | RbdSource | IscsiSource
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NbdSource:
+    """What a process on the host itself serves, of bytes that have not all arrived yet."""
+
+    socket: Path
+    """The same path on each host, so that a domain that moves finds it there, too."""
+    export: str = ""
+
+
+Source = VolumeSource | FileSource | RbdSource | IscsiSource | NbdSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,6 +114,11 @@ def overlay_name(volume: str) -> str:
     return f"{volume}.snapshot"
 
 
+def rebased_name(overlay: str) -> str:
+    """What comes after this overlay, above the same disk on another base."""
+    return f"{overlay}.rebased"
+
+
 def held_name(template: str, owner: str) -> str:
     """Of what keeps the image of a linked template from being removed in its Ceph cluster."""
     return f"{template}.{owner}.held"

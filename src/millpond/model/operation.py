@@ -1,10 +1,11 @@
 """The operation under way on a server, and the details that its verb keeps in the journal."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from millpond.model.layer import VolumeSource
+from millpond.model.names import rebased_name
 
 ROOT = "disk"
 """The role of a server's root disk."""
@@ -146,6 +147,30 @@ class OverlayDetails(SnapshotDetails):
     overlays: Overlays
     merging: bool = False
     """The domain that runs was started to merge, and its guest does nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettleDetails(Details):
+    """What the server writes to while its disks are moved from a stream to the template's own
+    file."""
+
+    overlays: Overlays
+    """Above the disks as they are, on the stream."""
+    state: str = ""
+    """Of the domain, when it began."""
+
+    @property
+    def rebased(self) -> Overlays:
+        """Above the same disks on the file, by the same roles."""
+        return {
+            role: replace(each, volume=rebased_name(each.volume))
+            for role, each in self.overlays.items()
+        }
+
+    @property
+    def every_overlay(self) -> Overlays:
+        rebased = {rebased_name(role): each for role, each in self.rebased.items()}
+        return {**self.overlays, **rebased}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

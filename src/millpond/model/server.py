@@ -16,6 +16,7 @@ from millpond.model.operation import (
     Operation,
     OverlayDetails,
     Overlays,
+    SettleDetails,
 )
 from millpond.model.sizes import GiB, MiB
 
@@ -273,9 +274,11 @@ class Server:
 
     @property
     def overlays(self) -> Overlays:
-        """What a snapshot, under way or interrupted, puts above its disks."""
+        """What an operation, under way or interrupted, puts above its disks."""
         match self.operation and self.operation.details:
             case OverlayDetails(overlays=found) | DeleteDetails(overlays=found):
+                return found
+            case SettleDetails(every_overlay=found):
                 return found
         return {}
 

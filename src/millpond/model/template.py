@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from millpond.model.formats import DiskFormat
-from millpond.model.layer import FileSource, IscsiSource, Layer, RbdSource
+from millpond.model.layer import FileSource, IscsiSource, Layer, NbdSource, RbdSource
 from millpond.model.names import ImageId
 
 SCHEMA = 1
@@ -22,6 +22,7 @@ class Prepared(StrEnum):
     CONVERSION = "conversion"
     FORMATTING = "formatting"
     LINK = "link"
+    STREAM = "stream"
     ADOPTION = "adoption"
     """Nova's own driver had made it before."""
 
@@ -31,16 +32,18 @@ class Link:
     """Where the bytes of a template are that were not copied. One of the sources is set."""
 
     location: str
-    """As the image's source names it: cinder://… or rbd://…"""
+    """As the image's source names it: cinder://… or rbd://…; of a stream, where it reads."""
     attachment: str = ""
     """By which Cinder knows that we use its volume."""
     rbd: RbdSource | None = None
     iscsi: IscsiSource | None = None
     file: FileSource | None = None
+    nbd: NbdSource | None = None
+    """Of a template whose bytes are still arriving: a link that becomes a volume."""
 
     @property
-    def source(self) -> RbdSource | IscsiSource | FileSource:
-        found = self.rbd or self.iscsi or self.file
+    def source(self) -> RbdSource | IscsiSource | FileSource | NbdSource:
+        found = self.rbd or self.iscsi or self.file or self.nbd
         assert found is not None  # who makes a link states where it leads
         return found
 
@@ -66,8 +69,14 @@ class Template:
     schema: int = SCHEMA
 
     @property
+    def streams(self) -> bool:
+        """Its bytes are still arriving."""
+        return self.link is not None and self.link.nbd is not None
+
+    @property
     def linked_layer(self) -> Layer | None:
         """What backs an overlay where no volume of the base pool has the bytes."""
         if self.link is None:
             return None
-        return Layer(source=self.link.source, format=self.format, length=self.size)
+        length = None if self.link.nbd else self.size  # an export has the image's own length
+        return Layer(source=self.link.source, format=self.format, length=length)

@@ -14,6 +14,7 @@ _PROGRAMS = {
     Tool.SERVER: "openstack server",
     Tool.IMAGES: "openstack image list",
     Tool.ADD_IMAGE: "openstack image create --file FILE NAME",
+    Tool.INDEX_IMAGE: "millpond image index FILE",
     Tool.REMOVE_IMAGE: "openstack image delete",
     Tool.NETWORKS: "virsh net-list --all",
     Tool.START_NETWORK: "virsh net-start",

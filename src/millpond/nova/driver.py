@@ -82,7 +82,7 @@ class MillpondDriver(ResizesServers, MovesRunningServers, SavesServers):
     def init_host(self, host: str) -> None:
         super().init_host(host)
         with explaining():
-            self.millpond.handlers.chosen.init()
+            self.millpond.handlers.cleanup()
             mark_pools(self.millpond)
         resumed = resume(self, self.virtapi._compute)
         recover(self.millpond, host, Path(CONF.libvirt.snapshots_directory), resumed)
@@ -247,8 +247,11 @@ class MillpondDriver(ResizesServers, MovesRunningServers, SavesServers):
             conf.driver_cache = self.disk_cachemodes.get(conf.kind, conf.driver_cache)
 
     def get_available_resource(self, nodename: str) -> dict[str, Any]:
-        """With a word to other hosts, which send servers with disks of ours to none but ours."""
+        """With a word to other hosts, which send servers with disks of ours to none but ours. Nova
+        asks each minute: what should be served by then, is."""
         found: dict[str, Any] = super().get_available_resource(nodename)
+        with explaining():
+            self.millpond.handlers.serve_streams()
         found["stats"] = {**found.get("stats", {}), STATS: own_address()}
         return found
 

@@ -46,6 +46,9 @@ class GuestDisk(LibvirtConfigGuestDisk):
 
     def format_dom(self) -> Any:
         node = super().format_dom()
+        if policy := self._layers.error_policy:
+            for name in ("error_policy", "rerror_policy"):
+                node.find("driver").set(name, policy)
         node.append(self._layers.source.to_node())
         node.append(self._layers.backing.to_node())
         return node

@@ -34,6 +34,7 @@ from millpond.model.operation import (
     RenameDetails,
     RescueDetails,
     ResizeDetails,
+    SettleDetails,
     SnapshotDetails,
 )
 from millpond.model.server import SCHEMA, Server
@@ -129,13 +130,21 @@ def _encode_details(details: Details | None) -> dict[str, str]:
             return _encode_each(details)
         case InsertDetails() | RebuildDetails() | RescueDetails():
             return _encode_each(details)
-        case DeleteDetails(force=force, overlays=overlays):
-            return {**_encode_overlays(overlays), **_flag("force", force)}
-        case SnapshotDetails():
-            return _encode_snapshot(details)
+        case DeleteDetails() | SettleDetails() | SnapshotDetails():
+            return _encode_overlaid(details)
         case OtherDetails(entries=entries):
             return dict(entries)
     return {}
+
+
+def _encode_overlaid(details: DeleteDetails | SettleDetails | SnapshotDetails) -> dict[str, str]:
+    match details:
+        case DeleteDetails(force=force, overlays=overlays):
+            return {**_encode_overlays(overlays), **_flag("force", force)}
+        case SettleDetails(overlays=overlays, state=state):
+            return {**_encode_overlays(overlays), "state": state}
+        case SnapshotDetails():
+            return _encode_snapshot(details)
 
 
 def _encode_each(details: Details) -> dict[str, str]:
@@ -246,6 +255,9 @@ _DECODERS: Mapping[str, Callable[[Mapping[str, str]], Details]] = {
     "unrescue": _decode_rescue,
     "delete": lambda entries: DeleteDetails(
         force="force" in entries, overlays=_decode_overlays(entries)
+    ),
+    "settle": lambda entries: SettleDetails(
+        overlays=_decode_overlays(entries), state=entries["state"]
     ),
     "snapshot": _decode_snapshot,
 }

@@ -24,6 +24,7 @@ from millpond.servers import create as creation
 from millpond.servers import delete as deletion
 from millpond.servers import steps
 from millpond.servers.create import ServerRequest, plan_server, scheduling_request
+from millpond.servers.streams import find_waiting
 
 LOG = logging.getLogger(__name__)
 
@@ -162,6 +163,18 @@ def _states_on(deployment: Deployment, name: str, servers: Sequence[Server]) -> 
         LOG.warning("%s; %s", error, error.advice)
         silent = f"{UNKNOWN}: host {name} does not answer"
         return {each.id: _underway(each, deployment.records) or silent for each in servers}
+
+
+def waits(
+    deployment: Deployment, servers: Sequence[Server], states: Mapping[str, str]
+) -> Mapping[str, str]:
+    """For what those wait whose guests are paused until they can read it, by the server's id."""
+    found: dict[str, str] = {}
+    for name, host in deployment.hosts.items():
+        paused = [each for each in servers if each.host == name and states[each.id] == "paused"]
+        with suppress(HostProblem):
+            found |= {id: each.what for id, each in find_waiting(host, paused).items()}
+    return found
 
 
 def addresses(

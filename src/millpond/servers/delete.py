@@ -16,8 +16,9 @@ from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.scheduling.claims import Claims
-from millpond.servers import leftovers, snapshot_strategies, steps
+from millpond.servers import leftovers, steps
 from millpond.servers.move_recovery import settle
+from millpond.servers.overlays import remove_overlay
 
 LOG = logging.getLogger(__name__)
 
@@ -104,7 +105,7 @@ def _delete_disks(details: DeleteDetails, host: Host, server: Server) -> None:
             host.disks.delete(disk)
     for overlay in details.overlays.values():
         with _leaving(f"{overlay.pool}/{overlay.volume}", force=details.force):
-            snapshot_strategies.remove_overlay(host, overlay)
+            remove_overlay(host, overlay)
 
 
 def _release(details: DeleteDetails, host: Host, server: Server) -> None:

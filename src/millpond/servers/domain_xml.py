@@ -177,6 +177,8 @@ def disk_xml(server: Server, disk: Disk, chain: Chain) -> DiskXml:
         device="cdrom" if _is_cdrom(disk, bus) else "disk",
         driver_type=layers.format,
         discard=None if fixed else "unmap",
+        error_policy=layers.error_policy,
+        read_error_policy=layers.error_policy,
         source=layers.source,
         backing=layers.backing,
         target=disk.target,

@@ -13,6 +13,7 @@ from millpond.model.move import MigrateDetails, Way
 from millpond.model.server import Server
 from millpond.servers import steps
 from millpond.servers.live_steps import LIVE_MIGRATE, is_mirrored
+from millpond.servers.move_plan import is_linked
 from millpond.servers.move_recovery import settle
 from millpond.system.waiting import wait_until
 from millpond.xml.migration import find_cpu
@@ -37,9 +38,9 @@ def check_live(source: Host, destination: Host, server: Server, details: Migrate
         if disk.is_attached and disk.format is DiskFormat.PLOOP:
             reason = f"QEMU migrates no guest that has a {disk.format} disk, as {disk.role} is"
             raise UnfitHost(reason, "stop the server: then it can move")
-        linked = disk.template and source.handlers.find_linked(disk.template.volume)
-        if mirrored and linked and details.ways[disk.role] is Way.WHOLE:
-            reason = f"{disk.role} is backed by a link, and its image is gone"
+        whole = mirrored and details.ways[disk.role] is Way.WHOLE
+        if whole and disk.template and is_linked(source, disk.template):
+            reason = f"{disk.role} is backed by a link or a stream, and its image is gone"
             raise UnfitHost(reason, "stop the server: then it can move")
     _check_cpu(source, destination, server)
     mirrored_roles = [each.role for each in details.here if is_mirrored(details, each)]

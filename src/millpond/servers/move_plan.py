@@ -209,6 +209,12 @@ def _plan_disk(
     return there, travel
 
 
+def is_linked(host: Host, template: TemplateRef) -> bool:
+    """No volume of the host has its bytes, or not all of them yet."""
+    found = host.template_store.find(template.volume)
+    return bool(found and found.link)
+
+
 def require_local_files(hosts: Sequence[Host], disk: Disk) -> None:
     for host in hosts:
         if not disk.format.libvirt_makes and not host.probe_local_files():

@@ -10,6 +10,7 @@ from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
 from millpond.servers import steps
+from millpond.servers.streams import check_unpaused, refuse_waiting
 
 LOG = logging.getLogger(__name__)
 
@@ -17,13 +18,17 @@ _RUNNING, _PAUSED = "running", "paused"
 
 
 def pause(host: Host, server: Server) -> bool:
-    """False if it was paused already."""
+    """False if it was paused already. Raises Conflict if it waits for what is not served."""
+    refuse_waiting(host, server)
     return _change(host, server, _RUNNING, pausing(host))
 
 
 def unpause(host: Host, server: Server) -> bool:
-    """False if it was not paused. Also one that QEMU has paused because a disk was full."""
-    return _change(host, server, _PAUSED, unpausing(host))
+    """False if it was not paused. Also one that QEMU has paused because a disk was full, or could
+    not be read; where the guest meets the same again, it waits again."""
+    was_paused = _change(host, server, _PAUSED, unpausing(host))
+    check_unpaused(host, server)
+    return was_paused
 
 
 def _change(host: Host, server: Server, needed: str, verb: Verb[Server]) -> bool:

@@ -13,7 +13,8 @@ from millpond.model.server import Disk, Server
 from millpond.records import journal
 from millpond.records.journal import Step, Verb, as_step
 from millpond.records.records import ServerJournal, without_operation
-from millpond.servers import steps
+from millpond.servers import steps, streams
+from millpond.servers.settle import SETTLE, finish
 from millpond.servers.shutdown import Tell, shut_down
 from millpond.servers.transition import bring_into_pools, try_plan, try_to_move
 from millpond.servers.transition_steps import Transit
@@ -32,11 +33,12 @@ to be off."""
 def start(host: Host, server: Server) -> None:
     """One that runs already is no error."""
     with host.records.lock(server):
-        current = steps.load_idle(host, server)
+        current = finish(host, steps.load_idle(host, server, but=(SETTLE,)))
         steps.check_networks(host, current.networks)
         _refuse_open_ports(host, current)
         current = bring_into_pools(host, current)
         journal.run(starting(host), current, ServerJournal(host.records), host.watch)
+    streams.check_runs(host, current)
     LOG.info("started server %s", server.name)
 
 

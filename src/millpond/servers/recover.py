@@ -28,6 +28,7 @@ from millpond.servers import (
     rescue,
     resize,
     revert,
+    settle,
     snapshot,
     steps,
 )
@@ -67,6 +68,7 @@ VERBS: Mapping[str, Callable[[Host, Any], Verb[Server]]] = {
     "nic add": nics.adding,
     "nic remove": nics.removing,
     "snapshot": snapshot.snapshotting,
+    settle.SETTLE: settle.settling,
     MIGRATE: lambda host, details: moving(host, MIGRATE, details),
     LIVE_MIGRATE: lambda host, details: moving(host, LIVE_MIGRATE, details),
     TRANSITION: lambda host, details: transition_verb(Transit(host=host, details=details)),

@@ -274,7 +274,7 @@ def _refuse_open(transit: Transit) -> None:
     """What somebody writes to a file that has been copied would be lost with it."""
     moves = transit.details.moves()
     copied = [file_of(transit.host, here) for here, _, way in moves if way is Way.COPY]
-    if found := files.find_open(copied):
+    for found in sorted(files.find_open(copied)):
         what = f"{found} is open in another process"
         raise Conflict(what, f"'fuser --verbose {found}' says in which: end it, and try again")
 

@@ -1,4 +1,5 @@
-"""Access control lists of files and devices, as far as we need them: one more user may read."""
+"""Access control lists of files and devices, as far as we need them: one more user may read, or
+open a socket."""
 
 import errno
 import os
@@ -11,7 +12,7 @@ _VERSION = struct.pack("<I", 2)
 _ENTRY = "<HHI"
 _OWNER, _USER, _GROUP, _MASK, _OTHERS = 0x01, 0x02, 0x04, 0x10, 0x20
 _NOBODY = 0xFFFFFFFF
-_READ = 4
+_READ, _WRITE = 4, 2
 
 Entries = dict[tuple[int, int], int]
 """Permissions by kind and id."""
@@ -20,9 +21,18 @@ Entries = dict[tuple[int, int], int]
 def let_read(path: Path, uid: int) -> None:
     """Unlike owner and mode, which udev sets again when it likes, this stays as long as the
     device does. Raises OSError where the file system knows no such lists."""
+    _let(path, uid, _READ)
+
+
+def let_write(path: Path, uid: int) -> None:
+    """And read: whoever opens a socket writes to it."""
+    _let(path, uid, _READ | _WRITE)
+
+
+def _let(path: Path, uid: int, what: int) -> None:
     entries = _entries(path)
-    entries[_USER, uid] = entries.get((_USER, uid), 0) | _READ
-    entries[_MASK, _NOBODY] |= _READ
+    entries[_USER, uid] = entries.get((_USER, uid), 0) | what
+    entries[_MASK, _NOBODY] |= what
     packed = (struct.pack(_ENTRY, kind, may, id) for (kind, id), may in sorted(entries.items()))
     os.setxattr(path, _ATTRIBUTE, _VERSION + b"".join(packed))
 

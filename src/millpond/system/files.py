@@ -26,6 +26,7 @@ _FICLONE = 0x40049409  # _IOW(0x94, 9, int) in linux/fs.h
 _HALF_WRITTEN = re.compile(r"\..+\.\d+\.[0-9a-f]{8}")  # as write_atomically names it
 _TURN = 0.5
 """Seconds until a signal is seen that came just before a read began to wait."""
+_OF_THE_NETWORK = re.compile(r"nfs4?|cifs|smb3|ceph|9p|virtiofs|lustre|gfs2|ocfs2|afs|fuse\..+")
 _ABANDONED_AFTER = 60
 """Seconds: a write takes a thousandth of one."""
 
@@ -259,6 +260,17 @@ def free_space(where: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
+def is_shared(where: Path) -> bool:
+    """Whether it lies on a file system that other hosts may have mounted, too."""
+    there = os.stat(nearest_existing(where)).st_dev
+    device = f"{os.major(there)}:{os.minor(there)}"
+    for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines():
+        mount, _, kind = line.partition(" - ")  # proc(5)
+        if mount.split()[2] == device:
+            return _OF_THE_NETWORK.fullmatch(kind.split()[0]) is not None
+    return False
+
+
 def usage(where: Path) -> PoolUsage:
     """Of the file system, as we may use it: less what it keeps for root, or for others."""
     found = os.statvfs(where)
@@ -311,21 +323,22 @@ def remove(path: Path) -> None:
 
 def is_open(path: Path) -> bool:
     """Whether any process that we may look at has this file open."""
-    return find_open([path]) is not None
+    return bool(find_open([path]))
 
 
-def find_open(paths: Iterable[Path]) -> Path | None:
-    """The first of these files that is found open, by one look at all processes."""
-    wanted: dict[tuple[int, int], Path] = {}
-    for path in paths:
-        with suppress(FileNotFoundError):
-            found = path.stat()
-            wanted[found.st_dev, found.st_ino] = path
+def find_open(paths: Iterable[Path]) -> set[Path]:
+    """Those of these files that any process that we may look at has open."""
+    wanted = {(found.st_dev, found.st_ino): path for path in paths if (found := _stat(path))}
+    found_open = set()
     for descriptor in Path("/proc").glob("[0-9]*/fd/*") if wanted else ():
-        try:
+        with suppress(OSError):  # ended, or not ours to look at
             found = descriptor.stat()
-        except OSError:
-            continue  # ended, or not ours to look at
-        if named := wanted.get((found.st_dev, found.st_ino)):
-            return named
+            if path := wanted.get((found.st_dev, found.st_ino)):
+                found_open.add(path)
+    return found_open
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    with suppress(FileNotFoundError):
+        return path.stat()
     return None

@@ -7,7 +7,7 @@ the library quote it, so their texts are not passed on.
 import re
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -129,6 +129,11 @@ class Resource:
         """Whether its server says where it ends: without that, a part looks like the whole."""
 
     @property
+    def shown(self) -> str:
+        """For people: without a password, or anything else that may be secret."""
+        return self._reading.shown
+
+    @property
     def name(self) -> str:
         """The last word of the path."""
         return unquote(self._parts.path).rpartition("/")[2]
@@ -148,11 +153,31 @@ class Resource:
                 self._note(response)
             yield from self._reading.body(response, offset, self.size)
 
+    def part(self, offset: int, length: int) -> bytes:
+        """Some bytes of whatever version is there: for who can tell by the bytes that they are
+        right. A server that gives no parts is a reason for CannotResume."""
+        asked = {"Range": f"bytes={offset}-{offset + length - 1}"}
+        with (
+            self._reading.explaining(),
+            requests.Session() as session,
+            closing(self._follow(session, asked)) as response,
+        ):
+            if not begins_at(response, offset):
+                self._refuse(response, offset or 1)  # the first byte is a part, too
+                raise CannotResume(self._reading.shown, "its server gives no part of it")
+            return b"".join(self._reading.body(response, offset, offset + length))
+
     def _answer(self, session: requests.Session, offset: int) -> requests.Response:
-        """The first answer that is no redirect."""
-        headers = {"Accept-Encoding": "identity"}  # the stored bytes, not packed ones
+        asked = {}
         if offset and self._version:
-            headers |= {"Range": f"bytes={offset}-", "If-Range": self._version}
+            asked = {"Range": f"bytes={offset}-", "If-Range": self._version}
+        response = self._follow(session, asked)
+        self._refuse(response, offset)
+        return response
+
+    def _follow(self, session: requests.Session, asked: Mapping[str, str]) -> requests.Response:
+        """The first answer that is no redirect."""
+        headers = {"Accept-Encoding": "identity", **asked}  # the stored bytes, not packed ones
         at = self._parts
         for _ in range(_REDIRECTS + 1):
             response = session.get(
@@ -164,7 +189,6 @@ class Resource:
                 stream=True,
             )
             if not response.is_redirect:
-                self._refuse(response, offset)
                 return response
             response.close()
             at = self._next(at, response.headers["Location"])

@@ -80,9 +80,7 @@ FREEZE_FLAGS: int = (
     | libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_ATOMIC
     | libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_VALIDATE
 )
-COMMIT_FLAGS: int = (
-    libvirt.VIR_DOMAIN_BLOCK_COMMIT_ACTIVE | libvirt.VIR_DOMAIN_BLOCK_COMMIT_SHALLOW
-)
+COMMIT_FLAGS = libvirt.VIR_DOMAIN_BLOCK_COMMIT_ACTIVE | libvirt.VIR_DOMAIN_BLOCK_COMMIT_SHALLOW
 """The layer that the guest writes to, into the next below it and no further."""
 MIRROR_FLAGS: int = (
     libvirt.VIR_DOMAIN_BLOCK_COPY_REUSE_EXT | libvirt.VIR_DOMAIN_BLOCK_COPY_TRANSIENT_JOB
@@ -107,6 +105,7 @@ FROM_AGENT: int = libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_AGENT
 
 STUCK: list[int] = [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR]
 """State and reason of a guest that QEMU has paused itself."""
+NO_SPACE_LEFT: int = libvirt.VIR_DOMAIN_DISK_ERROR_NO_SPACE
 
 STATES: dict[int, str] = {
     libvirt.VIR_DOMAIN_NOSTATE: "unknown",
@@ -338,8 +337,8 @@ def find_domain(connection: Connection, uuid: str) -> Any | None:
 
 
 def find_state(connection: Connection, uuid: str) -> str | None:
-    found = unless_gone(lambda: connection.lookupByUUIDString(uuid).state(0))
-    return STATES.get(found[0], "unknown") if found else None
+    state = unless_gone(lambda: connection.lookupByUUIDString(uuid).state(0)[0])
+    return STATES.get(state, "unknown") if state is not None else None
 
 
 def unless_gone(ask: Callable[[], T]) -> T | None:

@@ -1,7 +1,8 @@
-"""Ports of this machine, and services in the network that answer or not."""
+"""Ports and sockets of this machine, and services in the network that answer or not."""
 
 import errno
 import socket
+from pathlib import Path
 
 _ANSWER = 5.0
 """Seconds that a service has to say its first word."""
@@ -18,6 +19,17 @@ def is_taken(address: str, port: int, protocol: str) -> bool:
         except OSError as error:
             return error.errno == errno.EADDRINUSE
     return False
+
+
+def is_served(path: Path) -> bool:
+    """Whether something listens at this socket."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(_ANSWER)
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
 
 
 def speaks_ssh(address: str, port: int) -> bool:

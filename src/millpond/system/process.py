@@ -51,6 +51,10 @@ Watch = Callable[[str], None]
 _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
 _PIECE = 1024 * 1024
 
+_SYSTEMD = Path("/run/systemd/system")
+"""sd_booted(3): it is there where systemd is the init system."""
+_SCOPE = ("systemd-run", "--scope", "--quiet", "--collect", "--slice=system.slice", "--")
+
 
 def attend(program: str, *words: str) -> None:
     """Wait for a program that a person uses, on our terminal and without limits."""
@@ -71,6 +75,51 @@ def become(program: str, *words: str) -> NoReturn:
         os.execvp(program, [program, *words])
     except OSError as error:
         raise ToolFailed(program, error.strerror or str(error)) from error
+
+
+def run_ours(words: Sequence[str]) -> None:
+    """A command of our own to its end, however long it takes, in our environment."""
+    LOG.debug("running %s", words)
+    try:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except OSError as error:
+        raise ToolFailed(words[0], error.strerror or str(error)) from error
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        reason = lines[0] if lines else f"exit status {done.returncode}"
+        raise ToolFailed(words[0], reason, done.returncode)
+
+
+def start(words: Sequence[str], log: Path) -> None:
+    """A program that outlives us: in a session of its own and, where systemd runs, in a scope of
+    its own, because a service that ends takes all with it that it has started. It has our
+    environment, and prints to the end of ``log``."""
+    LOG.debug("starting %s", words)
+    scope = _SCOPE if _SYSTEMD.exists() and os.geteuid() == 0 else ()
+    with open(log, "ab", opener=_private) as output:
+        try:
+            subprocess.run(
+                ["setsid", "--fork", *scope, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd="/",  # it must keep nobody from unmounting a file system
+                check=True,
+            )
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise ToolFailed("setsid", f"{words[0]} cannot be started: {error}") from error
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 QUICK = Limits()

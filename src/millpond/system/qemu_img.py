@@ -9,7 +9,15 @@ from pathlib import Path
 from millpond.errors import ToolFailed, Unsupported
 from millpond.model.callbacks import Progress, noop
 from millpond.model.formats import DiskFormat
-from millpond.model.layer import FileSource, IscsiSource, Layer, RbdSource, Source, VolumeSource
+from millpond.model.layer import (
+    FileSource,
+    IscsiSource,
+    Layer,
+    NbdSource,
+    RbdSource,
+    Source,
+    VolumeSource,
+)
 from millpond.system import ceph_conf
 from millpond.system.process import CONVERSION, Handed, Watch, run
 
@@ -127,7 +135,7 @@ def extract(
     target.touch()
     handed = _handed(layers)
     words += [_format(_options(layers)), str(target)]
-    _run(words, replace(handed, writes=[target]), told)
+    _run(words, replace(handed, writes=[*handed.writes, target]), told)
 
 
 def read(layer: Layer, offset: int, length: int, target: Path) -> bytes:
@@ -137,7 +145,8 @@ def read(layer: Layer, offset: int, length: int, target: Path) -> bytes:
     words = ["qemu-img", "dd", "--image-opts", "-O", "raw", f"if={raw}", f"of={target}"]
     words += [f"bs={_BLOCK}", f"skip={first}", f"count={end}"]  # counted from the beginning
     target.touch()
-    _run(words, replace(_handed([layer]), writes=[target]))
+    handed = _handed([layer])
+    _run(words, replace(handed, writes=[*handed.writes, target]))
     with target.open("rb") as file:
         file.seek(offset - first * _BLOCK)
         return file.read(length)
@@ -193,20 +202,24 @@ def _door(source: Source) -> dict[str, str]:
                 "initiator-name": initiator,
             }
             return {key: value for key, value in options.items() if value}
+        case NbdSource(socket=socket, export=export):
+            options = {"driver": "nbd", "server.type": "unix", "server.path": str(socket)}
+            return options | ({"export": export} if export else {})
         case VolumeSource(pool=pool, volume=volume):
             raise Unsupported(f"opening {pool}/{volume} by qemu-img", "it has no path here")
 
 
 def _handed(reads: Sequence[Layer], writes: Sequence[Layer] = ()) -> Handed:
     """What qemu-img has to open for these layers. librbd and libiscsi reach their servers by
-    themselves: then, and only then, it gets the network."""
+    themselves, and a socket is one: then, and only then, it gets the network."""
     sources = [layer.source for layer in (*reads, *writes)]
     ceph = [source.access for source in sources if isinstance(source, RbdSource)]
+    sockets = [source.socket for source in sources if isinstance(source, NbdSource)]
     credentials = [path for access in ceph for path in ceph_conf.files(access.conf, access.user)]
     return Handed(
         reads=[*_paths(reads), *credentials],
-        writes=_paths(writes),
-        network=any(isinstance(source, RbdSource | IscsiSource) for source in sources),
+        writes=[*_paths(writes), *sockets],
+        network=any(isinstance(source, RbdSource | IscsiSource | NbdSource) for source in sources),
     )
 
 

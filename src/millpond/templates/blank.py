@@ -91,7 +91,8 @@ class BlankTemplates:
             if adopted := self._adopt_swap(described):
                 return adopted
         self._refuse_to_replace(wanted.name)
-        template = self._publication.run(wanted, [Step("format", self._format)])
+        verb = self._publication.verb([Step("format", self._format)])
+        template = self._publication.run(wanted, verb)
         LOG.info("prepared template %s", wanted.name)
         return template
 

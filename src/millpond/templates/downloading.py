@@ -21,6 +21,7 @@ from millpond.records.journal import Step, Verb
 from millpond.system import files, qemu_img
 from millpond.system.qemu_img import ToolProgress
 from millpond.templates.handler import BaseTemplateImagehandler, HandlerContext
+from millpond.templates.known_indexes import KnownIndexes
 from millpond.templates.publication import Publication
 from millpond.templates.store import new_record
 
@@ -108,7 +109,7 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
             return adopted
         replaces = self._publication.will_replace(name)
         wanted = ImagePreparation(image=image, format=format, replaces=replaces, progress=progress)
-        template = self._publication.run(wanted, self._making())
+        template = self._publication.run(wanted, self.verb())
         LOG.info(
             "prepared template %s of image %s by %s", wanted.name, image.id, template.prepared
         )
@@ -158,6 +159,8 @@ class DownloadingTemplateImagehandler(BaseTemplateImagehandler):
         stream = self._images.open(image)
         received = receive(stream, part, image.format, image.name, progress)
         refuse_larger_disk(image, received.virtual_size)
+        if stream.digest:
+            KnownIndexes(self._store.sidecar).note(image, received.index)
         how = Prepared.COPY if self._images.local_file(image) else Prepared.DOWNLOAD
         image = replace(image, virtual_size=received.virtual_size)
         return replace(

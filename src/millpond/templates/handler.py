@@ -18,6 +18,7 @@ from millpond.model.cloud import LinkAccess
 from millpond.model.formats import DiskFormat
 from millpond.model.image import Image
 from millpond.model.names import ImageId, template_name
+from millpond.model.stream import StreamAccess
 from millpond.model.template import Prepared, Template
 from millpond.records.journal import Watch
 from millpond.templates.publication import MakeRoom, Users
@@ -51,6 +52,8 @@ class HandlerContext:
     adopt_image: AdoptImage = noop
     link_access: Callable[[], LinkAccess] | None = None
     """By whom a handler links that does; asked for when it first does."""
+    stream_access: Callable[[], StreamAccess] | None = None
+    """The same of one that streams."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,10 @@ class LinkPreview:
     """Where it would be linked; empty where its bytes are brought here."""
     not_linked: str = ""
     """Why a handler that links would not."""
+    streamed: str = ""
+    """From where its bytes would come while it is used already."""
+    not_streamed: str = ""
+    """Why a handler that streams would not."""
 
 
 def find_known(store: TemplateStore, name: str) -> Template | None:
@@ -86,6 +93,18 @@ class BaseTemplateImagehandler(ABC):
         cls, _images: ImageSource, _links: LinkAccess, _image: Image, _format: DiskFormat
     ) -> LinkPreview:
         """How a template would be prepared. Nothing is made, not even a cache."""
+        return LinkPreview()
+
+    @classmethod
+    def preview_stream(
+        cls,
+        _images: ImageSource,
+        _store: TemplateStore | None,
+        _access: StreamAccess,
+        _image: Image,
+        _format: DiskFormat,
+    ) -> LinkPreview:
+        """The same of one that streams, where the cache is there already."""
         return LinkPreview()
 
     @abstractmethod

@@ -97,20 +97,26 @@ class Publication:
         first, *others = making
         return Verb(
             "prepare",
-            (
-                replace(first, undo=self._undo),
-                *others,
-                Step("publish", self._publish),
-                Step("refresh", as_step(lambda wanted: self._refresh(wanted.name))),
-                Step("record", as_step(lambda wanted: self._record(wanted.name))),
-            ),
+            (replace(first, undo=self._undo), *others, *self._entering()),
             finished=noop,
             undone=noop,
         )
 
-    def run(self, wanted: P, making: Sequence[Step[P]]) -> Template:
-        """Make it and publish it; its lock is held. ``making`` leaves its bytes in part()."""
-        done = journal.run(self.verb(making), wanted, WorkspaceJournal(self._store), self._watch)
+    def filling(self, making: Sequence[Step[P]]) -> Verb[P]:
+        """Of a template that is used already: nothing of it is ever undone."""
+        steps = (*making, *self._entering())
+        return Verb("fill", steps, finished=noop, undone=noop, resumes=True)
+
+    def _entering(self) -> Sequence[Step[P]]:
+        return (
+            Step("publish", self._publish),
+            Step("refresh", as_step(lambda wanted: self._refresh(wanted.name))),
+            Step("record", as_step(lambda wanted: self._record(wanted.name))),
+        )
+
+    def run(self, wanted: P, verb: Verb[P]) -> Template:
+        """Make it and publish it; its lock is held. What is made is left in part()."""
+        done = journal.run(verb, wanted, WorkspaceJournal(self._store), self._watch)
         template = self._store.find(done.name)
         assert template is not None  # _record wrote it, and the lock is held
         return template

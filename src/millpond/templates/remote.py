@@ -19,7 +19,8 @@ from millpond.model.formats import DiskFormat
 from millpond.model.volume import Volume, VolumeSpec
 from millpond.records import codec
 from millpond.system import streams
-from millpond.templates.store import RECORD, Leftover, Note, TemplateStore, make_directory
+from millpond.templates.sidecar import make_directory
+from millpond.templates.store import RECORD, Leftover, Note, TemplateStore
 
 _NEXT = f"{RECORD}.next"
 _EMPTY, _FILLING = "empty", "filling"

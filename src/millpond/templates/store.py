@@ -8,10 +8,8 @@ directory.
 
 import logging
 import os
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -19,7 +17,6 @@ from pathlib import Path
 from millpond.errors import (
     DamagedRecord,
     PoolUnusable,
-    StateNotWritable,
     UnreadableRecord,
     VolumeExists,
     VolumeNotFound,
@@ -34,7 +31,7 @@ from millpond.model.template import SCHEMA, Link, Prepared, Template
 from millpond.records import codec
 from millpond.system import files
 from millpond.system.files import CHUNK
-from millpond.system.locks import Locks
+from millpond.templates.sidecar import Sidecar, make_directory, write_file
 
 LOG = logging.getLogger(__name__)
 
@@ -43,78 +40,6 @@ RECORD = ".json"
 Note = Callable[[str], None]
 """Given the proof by which a template is known to be the one that we put there. The proof is
 durable when it returns."""
-
-
-class Sidecar:
-    def __init__(self, sidecar: Path) -> None:
-        self.sidecar = sidecar
-        self._incoming = sidecar / "incoming"
-        self._locks = Locks(sidecar / "locks")
-
-    def lock(self, name: str) -> AbstractContextManager[None]:
-        """Held while a template is prepared, looked up for use, or removed."""
-        return self._locks.hold(f"template:{name}")
-
-    def lock_now(self, name: str) -> AbstractContextManager[None]:
-        """The same, or Busy at once."""
-        return self._locks.hold_now(f"template:{name}", f"template {name}")
-
-    def lock_room(self) -> AbstractContextManager[None]:
-        """Held from when a template is found to fit into the cache until it is there."""
-        return self._locks.hold("room")
-
-    def lock_uses(self, owner: str) -> AbstractContextManager[None]:
-        """Held while a host's lease is read and written; taken after a template's lock."""
-        return self._locks.hold(f"uses:{owner}")
-
-    def is_worked_on(self, name: str) -> bool:
-        return self._locks.is_held(f"template:{name}")
-
-    def write(self, path: Path, content: bytes) -> None:
-        """A file of the sidecar."""
-        write_file(path, content)
-
-    def workspace(self, name: str) -> Path:
-        """Where a template is made before it enters the pool."""
-        path = self.incoming(name)
-        make_directory(path)
-        return path
-
-    def incoming(self, name: str) -> Path:
-        """The path of its workspace, whether that exists or not."""
-        return self._incoming / name
-
-    def discard_workspace(self, name: str) -> None:
-        shutil.rmtree(self.incoming(name), ignore_errors=True)
-
-    def is_unfinished(self, name: str) -> bool:
-        return self.incoming(name).exists()
-
-    def unfinished(self) -> list[str]:
-        """Names of templates whose preparation or removal was begun and has not ended."""
-        return sorted(path.name for path in self._incoming.glob("[!.]*"))
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Its directory is made if it is missing."""
-    make_directory(path.parent)
-    with _explaining_failure(path, path.parent):
-        files.write_atomically(path, content)
-
-
-def make_directory(path: Path) -> None:
-    there = next(each for each in path.parents if each.exists())
-    with _explaining_failure(path, there):
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
-
-
-@contextmanager
-def _explaining_failure(path: Path, directory: Path) -> Iterator[None]:
-    try:
-        with files.explaining_lack_of_space(directory):
-            yield
-    except OSError as error:
-        raise StateNotWritable(path, error.strerror or str(error)) from error
 
 
 class Leftover(StrEnum):
@@ -142,8 +67,9 @@ class TemplateStore(Sidecar, ABC):
 
     def find(self, name: str) -> Template | None:
         """The template, if its record is valid and its file is as long as the record says; of a
-        link the record is all there is. One that is not raw, as earlier versions made, is none:
-        what it leads to could name files of the host by now."""
+        link the record is all there is. A link that is not raw, as earlier versions made, is none:
+        what it leads to could name files of the host by now. What streams has an index, and is
+        what was inspected."""
         try:
             content = self._read_record(name)
             if content is None:
@@ -152,7 +78,8 @@ class TemplateStore(Sidecar, ABC):
         except DamagedRecord:
             return None
         if template.link:
-            return template if template.format is DiskFormat.RAW else None
+            is_safe = template.streams or template.format is DiskFormat.RAW
+            return template if is_safe else None
         return template if self._length(name) == template.size else None
 
     def all(self) -> Iterator[Template]:
@@ -383,7 +310,9 @@ class LocalTemplates(TemplateStore):
             return None
 
     def _space(self, name: str) -> int:
-        return files.own_space(self.cache / name)
+        """What is still arriving has reserved all that it will take."""
+        own, arriving = files.own_space(self.cache / name), self.stream(name) / "part"
+        return own or (files.taken_space(arriving) if arriving.exists() else 0)
 
     def _copy(self, name: str, target: Path) -> None:
         files.link_or_copy(self.cache / name, target)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from millpond.errors import PoolNotFound
+from millpond.errors import PoolNotFound, UnreadableRecord
 from millpond.libvirt.pool import Pool
 from millpond.libvirt.pools import PoolWanted
 from millpond.model.formats import Backend, DiskFormat
@@ -17,6 +17,7 @@ from millpond.model.server import Server
 from millpond.records.records import Records
 from millpond.templates.cache_manager import Uses
 from millpond.templates.store import TemplateStore
+from millpond.templates.streams.plan import StreamDirectory
 from millpond.xml.domain import ChainsXml, LayerXml
 
 Use = tuple[str, str]
@@ -66,11 +67,18 @@ class TemplateUses:
                 yield template, domain.name
 
     def _links(self) -> Mapping[str, str]:
-        """Templates that are links, by what they lead to in the network, as a domain names it."""
+        """Templates that are links, by what they lead to in the network, as a domain names it; and
+        those that arrive, or just have, by the sockets where they are served."""
         store = self.find_store()
         linked = [(each, each.link) for each in store.all() if each.link] if store else []
         sources = [(each, link.rbd or link.iscsi) for each, link in linked]
-        return {source.location: each.volume for each, source in sources if source}
+        found = {source.location: each.volume for each, source in sources if source}
+        arriving = store.streams() if store else []
+        for each in arriving:
+            with suppress(FileNotFoundError, UnreadableRecord):
+                assert store is not None  # it has streams
+                found[str(StreamDirectory(store.stream(each)).plan().socket)] = each
+        return found
 
     def _named_by(self, domain: ChainsXml, links: Mapping[str, str]) -> Iterator[str | None]:
         for path in (domain.kernel, domain.initrd):
@@ -79,7 +87,7 @@ class TemplateUses:
             for layer in (*_layers(disk), *_layers(disk.mirror)):
                 if layer.pool == self.base.name:
                     yield layer.volume
-                yield links.get(layer.name or "")
+                yield links.get(layer.name or layer.socket or "")
                 yield self._template_at(layer.file or layer.device)
 
     def _of_volumes(self, servers: Sequence[Server]) -> Iterator[Use]:

@@ -59,6 +59,8 @@ def _by_use_and_age(cached: Cached, rules: Rules, now: datetime) -> TemplateVerd
         return TemplateVerdict(
             cached=cached, goes=False, reason=f"used by {', '.join(cached.users)}"
         )
+    if cached.template.streams:
+        return TemplateVerdict(cached=cached, goes=False, reason="it is still arriving")
     if cached.pinned_by:
         return TemplateVerdict(cached=cached, goes=False, reason=f"pinned by {cached.pinned_by}")
     if not rules.removes_unused:
@@ -89,4 +91,5 @@ def _by_size(verdicts: Sequence[TemplateVerdict], bound: int) -> list[TemplateVe
 
 def _may_go(verdict: TemplateVerdict) -> bool:
     cached = verdict.cached
-    return not (verdict.goes or cached.users or cached.pinned_by)
+    stays = cached.users or cached.pinned_by or cached.template.streams
+    return not (verdict.goes or stays)

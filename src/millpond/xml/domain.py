@@ -11,6 +11,7 @@ from millpond.model.layer import (
     FileSource,
     IscsiSource,
     Layer,
+    NbdSource,
     RbdSource,
     Source,
     VolumeSource,
@@ -23,10 +24,12 @@ NAMESPACE = "urn:millpond:server:1"
 
 @dataclass(frozen=True, kw_only=True)
 class MonitorXml(Element, tag="host"):
-    """Where a network disk is served."""
+    """Where a network disk is served: by a host, or through a socket of this one."""
 
-    name: str = at("@name")
+    name: str | None = at("@name", default=None)
     port: int | None = at("@port", default=None)
+    transport: str | None = at("@transport", default=None)
+    socket: str | None = at("@socket", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +79,9 @@ class DiskXml(Element, tag="disk"):
     driver_name: str = at("driver/@name", default="qemu")
     driver_type: str | None = at("driver/@type", default=None)
     discard: str | None = at("driver/@discard", default=None)
+    error_policy: str | None = at("driver/@error_policy", default=None)
+    """What becomes of the guest when a write fails; a write may have to read what lies below."""
+    read_error_policy: str | None = at("driver/@rerror_policy", default=None)
     source: SourceXml | None = at("source", default=None)
     backing: BackingStoreXml | None = at("backingStore", default=None)
     target: str = at("target/@dev")
@@ -253,6 +259,8 @@ class LayerXml(Element, tag="backingStore"):
     volume: str | None = at("source/@volume", default=None)
     name: str | None = at("source/@name", default=None)
     """In the network."""
+    socket: str | None = at("source/host/@socket", default=None)
+    """Where it is served on this host."""
     below: LayerXml | None = at("backingStore", default=None)
 
 
@@ -282,6 +290,11 @@ class LayersXml:
     format: DiskFormat
     source: SourceXml
     backing: BackingStoreXml
+    error_policy: str | None = None
+
+
+STOP = "stop"
+"""The guest is paused, and sees no error."""
 
 
 def layers_xml(chain: Chain) -> LayersXml:
@@ -291,6 +304,7 @@ def layers_xml(chain: Chain) -> LayersXml:
         format=top.format,
         source=_source(top.source),
         backing=_backing(below),
+        error_policy=STOP if any(isinstance(each.source, NbdSource) for each in chain) else None,
     )
 
 
@@ -298,17 +312,18 @@ def _backing(layers: Sequence[Layer]) -> BackingStoreXml:
     """The rest of the chain, stated to its end."""
     if not layers:
         return BackingStoreXml()  # empty: libvirt probes nothing
-    base, *below = layers
+    layer, *below = layers
     return BackingStoreXml(
-        type=_type(base.source),
-        format=base.format,
-        source=_base_source(base),
+        type=_type(layer.source),
+        format=layer.format,
+        source=_source(layer.source) if below else _base_source(layer),
         below=_backing(below),
     )
 
 
 def _base_source(base: Layer) -> SourceXml:
-    """A base keeps its owner: it is root's, and stays so (trap 17)."""
+    """A base keeps its owner: it is root's, and stays so (trap 17). What lies between it and the
+    top is a server's own, which is not to keep the mark (trap 29)."""
     slices = () if base.length is None else (SliceXml(size=base.length),)
     source = replace(_source(base.source), slices=slices)
     if source.protocol:
@@ -322,7 +337,7 @@ def _type(source: Source) -> str:
             return "volume"
         case FileSource(device=device):
             return "block" if device else "file"
-        case RbdSource() | IscsiSource():
+        case RbdSource() | IscsiSource() | NbdSource():
             return "network"
 
 
@@ -338,6 +353,12 @@ def _source(source: Source) -> SourceXml:
                 name=location,
                 monitors=(MonitorXml(name=host, port=port),),
                 initiator=initiator or None,
+            )
+        case NbdSource(socket=socket, export=export):
+            return SourceXml(
+                protocol="nbd",
+                name=export or None,
+                monitors=(MonitorXml(transport="unix", socket=str(socket)),),
             )
         case RbdSource(access=access, location=location, snapshot=snapshot):
             return SourceXml(

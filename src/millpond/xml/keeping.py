@@ -48,6 +48,8 @@ _DEFAULTS = (
     "rng_source",
 )
 """Fields that we write first, and no record speaks of: afterwards they are the operator's."""
+_STOPPING = "stopping"
+"""Targets of the disks that we gave their error policy, because they are on a stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,8 @@ class Kept:
 def written_defaults(domain: DomainXml, recorded: Collection[str] = ()) -> str:
     """What we wrote that no record speaks of: who finds it changed knows that it was not us.
     Of these the record does speak: ``recorded``."""
-    values = ((name, getattr(domain, name)) for name in _DEFAULTS if name not in recorded)
+    values = [(name, getattr(domain, name)) for name in _DEFAULTS if name not in recorded]
+    values.append((_STOPPING, ",".join(each.target for each in domain.disks if each.error_policy)))
     return " ".join(f"{name}={value}" for name, value in values if value)
 
 
@@ -75,7 +78,7 @@ def keep(present: str, ours: DomainXml, before: DomainXml) -> Kept:
         *_put_vcpus(root, ours, before),
         *_put_boot(root, ours, before),
         *_put_machine(root, ours, before),
-        *put_disks(devices, ours, before),
+        *put_disks(devices, ours, before, _defaults_of(there).get(_STOPPING, "").split(",")),
         *put_interfaces(devices, ours, before),
         *put_serial(devices, ours),
         *_put_cpu(root, ours, before),
@@ -251,7 +254,7 @@ def _put_defaults(root: etree._Element, there: DomainXml, ours: DomainXml) -> No
     what it wrote has written the same."""
     now = _defaults_of(ours)
     was = _defaults_of(there) or now
-    for name in now.keys() | was.keys() & set(_DEFAULTS):
+    for name in (now.keys() | was.keys()) & set(_DEFAULTS):
         present, wanted = getattr(there, name), getattr(ours, name)
         if wanted != present and was.get(name) == (str(present) if present else None):
             put(root, DomainXml, name, wanted)

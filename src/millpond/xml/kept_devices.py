@@ -1,12 +1,19 @@
 """The devices of a definition as they are to be: ours as we write them, others as they are."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from lxml import etree
 
-from millpond.xml.domain import BackingStoreXml, DiskXml, DomainXml, InterfaceXml, SourceXml
+from millpond.xml.domain import (
+    STOP,
+    BackingStoreXml,
+    DiskXml,
+    DomainXml,
+    InterfaceXml,
+    SourceXml,
+)
 from millpond.xml.element import Element
 from millpond.xml.tree import child, contains, remove
 
@@ -87,7 +94,10 @@ def put_channels(devices: etree._Element, ours: DomainXml) -> None:
     devices.extend([each.to_node() for each in ours.channels if each.name not in there])
 
 
-def put_disks(devices: etree._Element, ours: DomainXml, before: DomainXml) -> Lost:
+def put_disks(
+    devices: etree._Element, ours: DomainXml, before: DomainXml, stopping: Collection[str] = ()
+) -> Lost:
+    """``stopping``: the targets of those that we gave their error policy."""
     wanted = {each.target: each for each in ours.disks}
     known = {each.target: each.source for each in before.disks}
     missing = known.keys() & wanted.keys()
@@ -99,6 +109,7 @@ def put_disks(devices: etree._Element, ours: DomainXml, before: DomainXml) -> Lo
             if not _is_same_place(found.source, known.get(found.target)):
                 yield from _describe_other_source(found, disk, ours.uuid)
             _put_layers(node, wanted.pop(found.target))
+            yield from _put_error_policy(node, found, disk, found.target in stopping)
         elif not disk and _is_somebody_elses(found, ours.uuid):
             if not _states_its_format(found):
                 yield f"{_describe(found)}, whose format is not stated"
@@ -151,6 +162,21 @@ def _put_layers(node: etree._Element, disk: DiskXml) -> None:
     if disk.serial:
         child(node, "serial").text = disk.serial
     node.extend([each for each in disk.to_node() if each.tag in _LAYERS])
+
+
+def _put_error_policy(node: etree._Element, found: DiskXml, disk: DiskXml, is_ours: bool) -> Lost:
+    """One that somebody chose stays, unless the disk is on a stream; and ours goes with that."""
+    present = (found.error_policy, found.read_error_policy)
+    wanted = (disk.error_policy, disk.read_error_policy)
+    if present == wanted or not (any(wanted) or (is_ours and set(present) == {STOP})):
+        return
+    if any(present) and not is_ours:
+        yield f"the error policy of {disk.target}"
+    driver = child(node, "driver")
+    for name, value in zip(("error_policy", "rerror_policy"), wanted, strict=True):
+        driver.attrib.pop(name, "")
+        if value:
+            driver.set(name, value)
 
 
 def put_interfaces(devices: etree._Element, ours: DomainXml, before: DomainXml) -> Lost:

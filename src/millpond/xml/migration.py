@@ -28,6 +28,7 @@ def move(running: str, places: PlacesXml) -> str:
     devices = child(root, "devices")
     remove(devices, "emulator")  # each host knows its own
     _put_disks(root, places.disks)
+    _put_error_policies(devices, places.disks)
     for log in devices.findall("*/log"):
         if places.log:
             log.set("file", places.log)
@@ -52,6 +53,16 @@ def _put_disks(root: etree._Element, disks: Mapping[str, DiskXml]) -> None:
             remove(disk, "source", "backingStore")
             written = there.to_node()
             disk.extend([each for each in written if each.tag in ("source", "backingStore")])
+
+
+def _put_error_policies(devices: etree._Element, disks: Mapping[str, DiskXml]) -> None:
+    """It may come to a stream there."""
+    for disk in devices.findall("disk"):
+        there = disks.get(DiskXml.from_node(disk).target)
+        if there and there.error_policy and there.read_error_policy:
+            driver = child(disk, "driver")
+            driver.set("error_policy", there.error_policy)
+            driver.set("rerror_policy", there.read_error_policy)
 
 
 def find_cpu(running: str) -> str | None:

@@ -76,7 +76,7 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         """Undo what was interrupted; make dangling links again, or remove them."""
         super().init()
         for template in list(self._store.all()):
-            if template.link:
+            if template.link and not template.streams:
                 with self._store.lock(template.volume):
                     self._relink(template.volume)
 
@@ -84,16 +84,16 @@ class VolumeLinkingTemplateImagehandler(DownloadingTemplateImagehandler):
         return self.reach(super().fetch_image(image, format, progress))
 
     def reach(self, template: Template) -> Template:
-        if not template.link or self._targets.at(template.link.location).is_reachable(
-            template.link
-        ):
+        if not template.link or template.streams:
+            return template
+        if self._targets.at(template.link.location).is_reachable(template.link):
             return template
         with self._store.lock(template.volume):
             self._relink(template.volume, insist=True)
         return self._store.find(template.volume) or template
 
     def is_dangling(self, template: Template) -> bool:
-        if template.link is None:
+        if template.link is None or template.streams:
             return False
         target = self._targets.at(template.link.location)
         return not (target.has(template.link) and target.is_reachable(template.link))
