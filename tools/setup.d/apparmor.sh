@@ -9,12 +9,13 @@ has_wildcards() {
     [[ $1 == *[\"\*\?\[\]\{\}^@\\]* ]]
 }
 
-# r read, w write, k lock: QEMU locks the bases, too.
+# r read, w write, k lock: QEMU locks the bases, too, and writes to the sockets of templates that arrive.
 apparmor_rules() {
     cat <<RULES
 # The files of Millpond's storage pools, by tools/setup.
 "$MILLPOND_STATE/instances/_base/**" rk,
 "$MILLPOND_STATE/instances/disks/**" rwk,
+"/run/millpond/**" rw,
 RULES
 }
 
