@@ -16,7 +16,7 @@ from millpond.servers.streams import resume_waiting
 
 @app.command()
 def settle(ctx: typer.Context, names: Names, host: HostNames = None, json: Json = False) -> None:
-    """Publish templates that have arrived; running servers read their files then. Guests that had
+    """Publish templates that have arrived. Running servers read their files then. Guests that had
     to wait go on. The process that fetches a template does so by itself."""
     deployment = Deployment.load(ctx.obj.config_files)
     done = [

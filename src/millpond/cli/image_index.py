@@ -29,8 +29,8 @@ def index(
     force: Annotated[bool, typer.Option("--force", help="Replace the index.")] = False,
     json: Json = False,
 ) -> None:
-    """Index a file that is published in the web; 'image add --stream' needs that. It prints the
-    root, by which others know the index."""
+    """Index a file for 'image add --stream'. Publish both in the web; the root that it prints
+    proves the index."""
     target = output or file.with_name(f"{file.name}.index")
     if target.exists() and not force:
         raise NameTaken("a file", str(target))
