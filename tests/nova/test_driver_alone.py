@@ -197,6 +197,15 @@ def test_what_cannot_work_is_refused_at_the_start(pond: PrivateLibvirtd, release
             assert f"[{section}] {option}: " in done.stderr
 
 
+def test_nova_asks_cinder_as_itself(pond: PrivateLibvirtd, release: int) -> None:
+    """Millpond reads the same options, and has read them before."""
+    who = {"auth_type": "password", "auth_url": "http://127.0.0.1:1/v3", "username": "nova"}
+    extra = {"cinder": {**who, "password": "x", "project_name": "services"}}
+    scenario = "novas_own_requests"
+    found = driver_alone.run(pond.directory, pond, (scenario,), extra, release=release)
+    assert found[scenario] == ""
+
+
 def test_eventlet_is_refused_at_the_start(pond: PrivateLibvirtd, release: int) -> None:
     words = ("-m", "millpond.nova.compute")
     extra = {"DEFAULT": {"concurrency_backend": "eventlet"}}
