@@ -33,7 +33,8 @@ def _results(ours: Outcomes, stock: Outcomes, listed: Collection[str]) -> Iterat
     yield "\n| | passed | failed | skipped | seconds |\n|---|---|---|---|---|"
     yield from (_count(name, each) for name, each in (("ours", ours), ("stock", stock)))
     yield "\n## Passes on the stock driver and not on ours\n"
-    yield from (f"- {name}" for name in regressions(ours, stock, listed) or ["nothing"])
+    nothing = f"nothing, of the {len({*ours} & {*stock})} that both have answered"
+    yield from (f"- {name}" for name in regressions(ours, stock, listed) or [nothing])
     yield "\n## Did not run\n"
     yield from _unanswered(ours, stock, listed)
     yield "\n## Failures\n"
