@@ -43,6 +43,7 @@ from millpond.nova.peers import STATS, own_address
 from millpond.nova.records import InstanceRecords
 from millpond.nova.recovery import recover, remove_volumes, snapshots_of
 from millpond.nova.resuming import resume
+from millpond.nova.unfinished import settle_unfinished
 from millpond.records.journal import Watch, undo_on_failure
 from millpond.system.mkfs import FILESYSTEMS
 
@@ -85,8 +86,9 @@ class MillpondDriver(ResizesServers, MovesRunningServers, SavesServers):
         with explaining():
             self.millpond.handlers.chosen.init()
             mark_pools(self.millpond)
-        resumed = resume(self, self.virtapi._compute)
-        recover(self.millpond, host, Path(CONF.libvirt.snapshots_directory), resumed)
+        manager = self.virtapi._compute
+        settled = resume(self, manager) | settle_unfinished(self, manager)
+        recover(self.millpond, host, Path(CONF.libvirt.snapshots_directory), settled)
         try:
             transition.look_at_start(self.millpond)
         except BadConfiguration as error:  # oslo.service would go on without a manager
