@@ -8,6 +8,7 @@ PYTEST_ARGS ?=
 TEMPEST_ARGS ?=
 TEMPEST_RESULTS ?= docs/results/tempest-$(shell date +%F).md
 NOVA_RESULTS ?= docs/results/nova-$(shell date +%F).md
+WITH_NOVA = $$($(PYTHON) -c 'from tests.support.openstack.environment import python; print(python().parents[1])')
 TEST_LVM := .venv/bin/python -m pytest --timeout=600 --durations=10 tests/lvm
 
 # libvirt's system connection and the state directory are root's. HOME stays: the guests are in the user's cache.
@@ -35,8 +36,8 @@ test: setup guests ## prepare this machine, then run the tests of every change
 	$(AS_ROOT) tools/nested/run --seconds 2400 $(TEST_LVM)
 
 test-lvm: setup guests ## LVM, in a nested machine with a kernel of its own
-	@tools/setup nested-packages
-	$(AS_ROOT) tools/nested/run --seconds 5400 env MILLPOND_TEST_FULL=1 $(TEST_LVM) $(PYTEST_ARGS)
+	@tools/setup openstack-packages nested-packages
+	$(AS_ROOT) tools/nested/run --seconds 5400 --with "$(WITH_NOVA)" env MILLPOND_TEST_FULL=1 $(TEST_LVM) $(PYTEST_ARGS)
 
 test-ceph: setup guests ## RBD, on a Ceph cluster of its own
 	@tools/setup ceph-packages

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tests.support.openstack.environment import python
+
 _REPOSITORY = Path(__file__).parents[1]
 _RESULTS = _REPOSITORY / "docs/results"
 _FULL = {"MILLPOND_TEST_FULL": "1"}
@@ -36,10 +38,12 @@ _MOVES = _real(
 _TABLE = _real("operations_table")
 # Half of the time of tests/lvm, which takes more than an hour on a busy machine.
 _LVM_2 = tuple(
-    f"tests/lvm/test_{name}.py" for name in ("lvm_backend", "moves", "operations_table", "table")
+    f"tests/lvm/test_{name}.py"
+    for name in ("lvm_backend", "moves", "nova", "operations_table", "table")
 )
 _NESTED = (
-    *("tools/nested/run", "--seconds", "3600", "env", "MILLPOND_TEST_FULL=1"),
+    *("tools/nested/run", "--seconds", "3600", "--with", str(python().parents[1])),  # has Nova
+    *("env", "MILLPOND_TEST_FULL=1"),
     *(".venv/bin/python", "-m", "pytest", "--timeout=600", "--durations=25"),
 )
 _CLOUD = _real("all_disks", "clone", "cloud_init", "reaching", "transcripts", "waiting")

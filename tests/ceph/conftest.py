@@ -76,9 +76,10 @@ def knows_rbd(connection: libvirt.virConnect) -> bool:
     return bool(known.xpath("pool[@type='rbd'][@supported='yes']"))
 
 
-def make_secret(connection: libvirt.virConnect, name: str, key: str) -> str:
+def make_secret(connection: libvirt.virConnect, name: str, key: str, uuid: str = "") -> str:
+    """libvirt chooses its UUID, unless another host has done so before."""
     usage = E.usage(E.name(f"client.{name}"), type="ceph")
-    described = E.secret(usage, ephemeral="no", private="yes")
+    described = E.secret(usage, *([E.uuid(uuid)] if uuid else []), ephemeral="no", private="yes")
     secret = connection.secretDefineXML(etree.tostring(described, encoding="unicode"))
     secret.setValue(base64.b64decode(key))
     return str(secret.UUIDString())

@@ -212,7 +212,7 @@ def test_a_host_that_ran_novas_own_driver_goes_on_with_what_that_has_left(
     images = [
         cloud.offer_image(session_directory / f"offered.{each}", each) for each in ("raw", "qcow2")
     ]
-    nova = Deployment(cloud, NOVA, after=MILLPOND)
+    nova = Deployment(cloud, NOVA, place=MILLPOND)
     nova.start()
     flavor = cloud.offer_flavor(disk=1, swap=32)
     old = [user.create(image, flavor) for image in images]

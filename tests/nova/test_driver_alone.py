@@ -1,5 +1,6 @@
 """What our driver does with disks, seen without a cloud."""
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,14 @@ from lxml import etree
 
 from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.openstack import driver_alone
-from tests.support.openstack.environment import NOVA, OLDER_NOVA, reason_to_skip
+from tests.support.openstack.environment import (
+    NOVA,
+    OLDER_NOVA,
+    python,
+    python_path,
+    reason_to_skip,
+)
+from tests.support.openstack.service import isolated
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -189,6 +197,15 @@ def test_what_cannot_work_is_refused_at_the_start(pond: PrivateLibvirtd, release
             assert f"[{section}] {option}: " in done.stderr
 
 
+def test_nova_asks_cinder_as_itself(pond: PrivateLibvirtd, release: int) -> None:
+    """Millpond reads the same options, and has read them before."""
+    who = {"auth_type": "password", "auth_url": "http://127.0.0.1:1/v3", "username": "nova"}
+    extra = {"cinder": {**who, "password": "x", "project_name": "services"}}
+    scenario = "novas_own_requests"
+    found = driver_alone.run(pond.directory, pond, (scenario,), extra, release=release)
+    assert found[scenario] == ""
+
+
 def test_eventlet_is_refused_at_the_start(pond: PrivateLibvirtd, release: int) -> None:
     words = ("-m", "millpond.nova.compute")
     extra = {"DEFAULT": {"concurrency_backend": "eventlet"}}
@@ -218,3 +235,13 @@ def test_another_release_of_nova_is_refused_at_the_start(
     assert "Millpond's driver with Nova 32.2.1 is not possible here" in done.stderr
     assert "releases 33 and 34" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_another_user_than_root_is_refused_at_the_start(release: int, tmp_path: Path) -> None:
+    words = ("/usr/bin/unshare", "--user", python(release), "-m", "millpond.nova.compute")
+    variables = {"PYTHONPATH": python_path(tmp_path), "OS_NOVA_DISABLE_EVENTLET_PATCHING": "true"}
+    command = isolated(tmp_path, *words, **variables)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 5
+    assert "as another user than root is not possible here" in done.stderr
+    assert "User=root" in done.stderr

@@ -161,6 +161,120 @@ def test_while_it_copies_a_server_whose_state_an_administrator_resets(
     user.await_console(server, "TICK 0003")
 
 
+def test_while_it_rescues_a_server(
+    user: CloudUser,
+    offer: Offer,
+    millpond_driver: Deployment,
+    hypervisor: PrivateLibvirtd,
+) -> None:
+    server = _running(user, offer)
+    own = volumes(hypervisor)
+    millpond_driver.run_until("disk", "make", "end")
+    user.begin_to_rescue(server, offer.images["raw"])
+    millpond_driver.compute.await_end()
+    assert len(volumes(hypervisor)) == len(own) + 1
+    _goes_on(user, millpond_driver, server)
+    assert volumes(hypervisor) == own
+    user.rescue(server, offer.images["raw"])
+    user.await_console(server, "BOOTS 0001")
+    user.unrescue(server)
+    user.await_console(server, "BOOTS 0003")
+
+
+def test_while_it_ends_a_rescue(
+    user: CloudUser,
+    offer: Offer,
+    millpond_driver: Deployment,
+    hypervisor: PrivateLibvirtd,
+) -> None:
+    server = _running(user, offer)
+    own = volumes(hypervisor)
+    user.rescue(server, offer.images["raw"])
+    assert len(volumes(hypervisor)) > len(own)
+    millpond_driver.run_until("driver", "_delete_disks", "begin")
+    user.connection.compute.unrescue_server(server)
+    millpond_driver.compute.await_end()
+    _goes_on(user, millpond_driver, server, 3)  # Nova had started it before
+    assert volumes(hypervisor) == own
+
+
+def test_while_it_copies_a_server_that_is_shelved(
+    user: CloudUser,
+    offer: Offer,
+    millpond_driver: Deployment,
+    hypervisor: PrivateLibvirtd,
+) -> None:
+    server = _running(user, offer)
+    own = volumes(hypervisor)
+    millpond_driver.run_until("driver", "_copy", "end")
+    user.connection.compute.shelve_server(server)
+    millpond_driver.compute.await_end()
+    _goes_on(user, millpond_driver, server)
+    assert volumes(hypervisor) == own
+    assert list(millpond_driver.instances.glob("snapshots/*/*")) == []
+    user.shelve(server)
+    user.unshelve(server)
+    user.await_console(server, "BOOTS 0003")
+
+
+@pytest.mark.parametrize(("begin", "step"), [("shelve", "delete"), ("unshelve", "make")])
+def test_while_a_shelved_server_leaves_its_host_or_comes_back(
+    user: CloudUser,
+    offer: Offer,
+    cloud: Cloud,
+    millpond_driver: Deployment,
+    hypervisor: PrivateLibvirtd,
+    begin: str,
+    step: str,
+) -> None:
+    """Its image is all that there is of it then."""
+    server = _running(user, offer)
+    if begin == "unshelve":
+        user.shelve(server)
+    millpond_driver.run_until("disk", step, "end")
+    compute = user.connection.compute
+    (compute.shelve_server if begin == "shelve" else compute.unshelve_server)(server)
+    millpond_driver.compute.await_end()
+    assert volumes(hypervisor)
+    millpond_driver.run()
+    user.wait(server, "SHELVED_OFFLOADED")
+    user.await_truth(lambda: not cloud.consumers()["weir"])
+    assert volumes(hypervisor) == set()
+    assert millpond_driver.problems() == []
+    user.unshelve(server)
+    user.await_console(server, "BOOTS 0002")
+
+
+@pytest.mark.parametrize("verb", ["start", "reboot"])
+def test_while_it_starts_a_server(
+    user: CloudUser, offer: Offer, millpond_driver: Deployment, verb: str
+) -> None:
+    server = _running(user, offer)
+    if verb == "start":
+        user.stop(server)
+    millpond_driver.run_until("driver", "_create_guest_with_network", "begin")
+    if verb == "start":
+        user.connection.compute.start_server(server)
+    else:
+        user.connection.compute.reboot_server(server, "HARD")
+    millpond_driver.compute.await_end()
+    _goes_on(user, millpond_driver, server)
+
+
+def _running(user: CloudUser, offer: Offer) -> Server:
+    server = user.create(offer.images["qcow2"], offer.flavor_with_all_disks)
+    user.await_console(server, "READY")
+    return server
+
+
+def _goes_on(user: CloudUser, deployment: Deployment, server: Server, boots: int = 2) -> None:
+    """Nobody asks for anything: with its own disks, its guest starts again."""
+    deployment.run()
+    user.wait(server, "ACTIVE")
+    user.await_console(server, f"BOOTS {boots:04}")
+    assert deployment.problems() == []
+
+
 def _created_until_death(
     user: CloudUser, deployment: Deployment, image: str, flavor: str
 ) -> Server:

@@ -56,6 +56,10 @@ class Scene:
     def resize(self, server: Server) -> None:
         self.user.connection.compute.resize_server(server, self.larger)
 
+    def await_resized(self, server: Server) -> None:
+        self.resize(server)
+        self.user.wait(server, "VERIFY_RESIZE")
+
     def confirm(self, server: Server) -> None:
         self.user.connection.compute.confirm_server_resize(server)
 
@@ -77,6 +81,8 @@ class Move:
 
 MOVES = {
     "resize": Move(begin=Scene.resize, stays=True),
+    "confirm resize": Move(before=Scene.await_resized, begin=Scene.confirm, stays=True),
+    "revert resize": Move(before=Scene.await_resized, begin=Scene.revert, stays=True),
     "migrate": Move(begin=Scene.migrate),
     "confirm migration": Move(before=Scene.await_migrated, begin=Scene.confirm),
     "revert migration": Move(before=Scene.await_migrated, begin=Scene.revert),
@@ -88,9 +94,14 @@ DEATHS = [
     ("confirm migration", SOURCE, "disk delete end"),
     ("live migrate", SOURCE, "live send end"),
     ("resize", SOURCE, "move save end"),
+    ("resize", SOURCE, "driver finish_migration end"),
+    ("confirm resize", SOURCE, "disk delete end"),
+    ("revert resize", SOURCE, "driver finish_revert_migration begin"),
+    ("migrate", SOURCE, "move copy end"),
     ("migrate", DESTINATION, "driver finish_migration begin"),
     ("revert migration", DESTINATION, "disk delete end"),
     ("live migrate", SOURCE, "driver post_live_migration begin"),
+    ("live migrate", DESTINATION, "driver pre_live_migration end"),
 ]
 
 

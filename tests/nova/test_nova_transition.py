@@ -33,7 +33,7 @@ class Reed:
         compute.directory.mkdir(exist_ok=True)
         self.libvirtd = libvirtd
         self.nova = Deployment(cloud, NOVA, compute)
-        self.ours = Deployment(cloud, MILLPOND, compute, after=NOVA)
+        self.ours = Deployment(cloud, MILLPOND, compute, place=NOVA)
 
     def run_nova(self, images_type: str = "qcow2") -> None:
         self.nova.start(extra={**MANY, "libvirt": {"images_type": images_type}})

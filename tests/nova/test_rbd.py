@@ -229,7 +229,7 @@ def test_a_server_from_before_goes_on(
 ) -> None:
     """Nova's own driver has made it in the same pool."""
     as_it_was = {"libvirt": {**access, "images_type": "rbd"}}
-    nova = Deployment(cloud, NOVA, after=MILLPOND)
+    nova = Deployment(cloud, NOVA, place=MILLPOND)
     nova.start(extra=as_it_was)
     old = user.create(offer.images["raw"], offer.flavor_with_all_disks, config_drive=True)
     user.await_console(old, "BOOTS 0001")

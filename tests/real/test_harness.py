@@ -22,6 +22,7 @@ from tests.support.guests import MicroGuest
 from tests.support.libvirtd import PrivateLibvirtd
 from tests.support.loopfs import MIB, FilesystemKind, MakeFilesystem, loop_filesystem
 from tests.support.session import remove_dead_sessions, session_directory
+from tests.support.started import counting
 from tests.support.waiting import wait_for
 
 QEMU_USER = "libvirt-qemu"
@@ -281,6 +282,43 @@ def test_a_guest_on_a_filesystem_does_not_keep_it_from_being_unmounted(
 ) -> None:
     # The guest is left running on purpose: the fixtures must end it before they unmount.
     boot(connection, micro_guest, make_filesystem("ext4").path / "guest")
+
+
+def test_the_programs_that_a_host_starts_are_counted(
+    libvirtd: PrivateLibvirtd, connection: libvirt.virConnect, workdir: Path
+) -> None:
+    pool = make_pool(connection, "counted", workdir / "counted")
+    target = element("target", element("format", type="qcow2"))
+    capacity = element("capacity", "1", unit="MiB")
+    with counting(libvirtd) as counter:
+        subprocess.run(["true"], check=True)  # of ours
+        assert counter.count == 0
+        pool.createXML(xml(element("volume", element("name", "a"), capacity, target)))
+        wait_for(lambda: counter.count, 5)  # libvirt has qemu-img make it
+
+
+def test_a_guest_lets_a_disk_go_that_the_host_wants_back(
+    connection: libvirt.virConnect, workdir: Path, micro_guest: MicroGuest
+) -> None:
+    made = boot(connection, micro_guest, workdir / "guest")
+    wait_for(lambda: made.says("READY"), 30)
+    spare = workdir / "spare"
+    spare.write_bytes(bytes(MIB))
+    disk = xml(
+        element(
+            "disk",
+            element("driver", name="qemu", type="raw"),
+            element("source", file=str(spare)),
+            element("target", dev="vdb", bus="virtio"),
+            type="file",
+            device="disk",
+        )
+    )
+    made.domain.attachDevice(disk)
+    assert "vdb" in made.domain.XMLDesc()
+    made.domain.detachDevice(disk)
+    wait_for(lambda: "vdb" not in made.domain.XMLDesc(), 10)
+    wait_for(lambda: made.says("TICK 0005"), 30)
 
 
 def test_two_hosts_with_networks_of_their_own_reach_each_other(workdir: Path) -> None:

@@ -3,16 +3,17 @@
 import argparse
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.support import libvirtd, session
 from tests.support.openstack.deployment import MILLPOND, NOVA
 from tests.support.openstack.environment import reason_to_skip, reason_to_skip_tempest
-from tests.tempest.outcome import Outcomes, Status, read, regressions, unanswered
+from tests.tempest.answers import Answers
+from tests.tempest.outcome import Status, regressions
 from tests.tempest.page import written
-from tests.tempest.runner import ask, readable
+from tests.tempest.runner import ask
 from tests.tempest.selection import SHORT, WHOLE
 
 _SECONDS = 3600
@@ -28,16 +29,15 @@ def main() -> None:
     ):
         sys.exit(f"tests.tempest: {reason}")
     options.results.mkdir(parents=True, exist_ok=True)
-    for driver in options.driver or (MILLPOND, NOVA):
-        _ask(driver, options)
-    streams = [options.results / f"{driver}.subunit" for driver in (MILLPOND, NOVA)]
-    if all(each.exists() for each in streams):
-        ours, stock = (read(readable(each.read_bytes())) for each in streams)
-        listed = streams[0].with_suffix(".list").read_text().splitlines()
-        if options.page:
-            page = written(ours, stock, listed=listed, patterns=_patterns(options))
-            options.page.write_text(page)
-        sys.exit(_judge(ours, stock, listed))
+    ours, stock = (Answers(directory=options.results, driver=each) for each in (MILLPOND, NOVA))
+    for each in (ours, stock):
+        if not options.driver or each.driver in options.driver:
+            _ask(each, options)
+    if options.page:
+        outcomes = ours.outcomes(), stock.outcomes()
+        page = written(*outcomes, listed=ours.listed(), patterns=_patterns(options))
+        options.page.write_text(page)
+    sys.exit(_judge(ours, stock))
 
 
 def _options() -> argparse.Namespace:
@@ -50,49 +50,59 @@ def _options() -> argparse.Namespace:
         "--seconds", type=float, default=_SECONDS, help="of each driver (default: %(default)s)"
     )
     parser.add_argument(
+        "--again", action="store_true", help="ask once more for all but what passed"
+    )
+    parser.add_argument(
         "--driver", action="append", choices=(MILLPOND, NOVA), help="this one only"
     )
     parser.add_argument(
         "--results",
         type=Path,
         default=Path(f"/var/tmp/millpond-tempest-{datetime.now(UTC):%FT%H%M%S}"),
-        help="where the streams of results stay; a driver that has one there is not asked again",
+        help="what became of the tests, and stays: only what is missing there is asked for",
     )
     return parser.parse_args()
 
 
-def _ask(driver: str, options: argparse.Namespace) -> None:
-    stream = options.results / f"{driver}.subunit"
-    if stream.exists():
+def _ask(answers: Answers, options: argparse.Namespace) -> None:
+    answers.take()  # of a session that was killed
+    if options.again:
+        answers.keep_passed()
+    if answers.listed() and not answers.missing():
         return
     begun = time.monotonic()
-    print(f"{driver}: asking Tempest", flush=True)
+    print(f"{answers.driver}: asking Tempest", flush=True)
     with session.session_directory() as directory:
         ask(
-            driver,
+            answers,
             directory,
             _patterns(options),
-            stream,
             workers=options.workers,
             seconds=options.seconds,
         )
-    print(f"{driver}: {time.monotonic() - begun:.0f} s, {stream}", flush=True)
+    print(f"{answers.driver}: {time.monotonic() - begun:.0f} s", flush=True)
 
 
 def _patterns(options: argparse.Namespace) -> Sequence[str]:
     return options.patterns or (SHORT if options.short else WHOLE)
 
 
-def _judge(ours: Outcomes, stock: Outcomes, listed: Collection[str]) -> int:
-    for name, each in sorted(ours.items()):
+def _judge(ours: Answers, stock: Answers) -> int:
+    found = ours.outcomes()
+    for name, each in sorted(found.items()):
         if each.status is Status.FAILED:
             print(f"failed on ours: {name}: {each.reason}")
-    worse, missing = regressions(ours, stock), unanswered(listed, ours)
+    worse = regressions(found, stock.outcomes(), ours.listed())
     for name in worse:
         print(f"passes on the stock driver and not on ours: {name}")
-    passed = sum(each.status is Status.PASSED for each in ours.values())
-    print(f"ours: {passed} passed, {len(worse)} are worse, {len(missing)} did not run")
-    return int(bool(worse or missing) or not passed)
+    passed = sum(each.status is Status.PASSED for each in found.values())
+    missing = {each.driver: len(each.missing()) for each in (ours, stock)}
+    print(f"ours: {passed} passed, {len(worse)} are worse")
+    for driver, count in missing.items():
+        print(
+            f"{driver}: {count} did not run; the same words with --results again go on with them"
+        )
+    return int(bool(worse or any(missing.values())) or not passed)
 
 
 if __name__ == "__main__":

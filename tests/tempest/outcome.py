@@ -34,18 +34,16 @@ def read(lines: str) -> Outcomes:
     return {untagged(each["name"]): _outcome(each) for each in found}
 
 
-def regressions(ours: Outcomes, stock: Outcomes) -> list[str]:
-    """What passes with Nova's own driver, and does not with ours."""
-    return sorted(
-        name
-        for name, outcome in stock.items()
-        if outcome.status is Status.PASSED
-        and (name not in ours or ours[name].status is not Status.PASSED)
-    )
+def regressions(ours: Outcomes, stock: Outcomes, listed: Iterable[str]) -> list[str]:
+    """What passes with Nova's own driver, and does not with ours; what has yet to run there is not
+    among them."""
+    passed = {name for name, each in stock.items() if each.status is Status.PASSED}
+    here = {name for name, each in ours.items() if each.status is Status.PASSED}
+    return sorted(passed - here - {*unanswered(listed, ours)})
 
 
 def unanswered(listed: Iterable[str], outcomes: Outcomes) -> list[str]:
-    """Of the list, what did not run, as its time was over."""
+    """Of the list, what has not run, or was not over when its time was."""
     classes = {match[1] for name in outcomes if (match := _CLASS.fullmatch(name))}
     names = {untagged(each) for each in listed}
     return sorted(name for name in names - {*outcomes} if name.rpartition(".")[0] not in classes)

@@ -33,8 +33,9 @@ def _results(ours: Outcomes, stock: Outcomes, listed: Collection[str]) -> Iterat
     yield "\n| | passed | failed | skipped | seconds |\n|---|---|---|---|---|"
     yield from (_count(name, each) for name, each in (("ours", ours), ("stock", stock)))
     yield "\n## Passes on the stock driver and not on ours\n"
-    yield from (f"- {name}" for name in regressions(ours, stock) or ["nothing"])
-    yield "\n## Did not run in the time that there was\n"
+    nothing = f"nothing, of the {len({*ours} & {*stock})} that both have answered"
+    yield from (f"- {name}" for name in regressions(ours, stock, listed) or [nothing])
+    yield "\n## Did not run\n"
     yield from _unanswered(ours, stock, listed)
     yield "\n## Failures\n"
     yield "| test | driver | last words |\n|---|---|---|"
@@ -53,8 +54,9 @@ def _unanswered(ours: Outcomes, stock: Outcomes, listed: Collection[str]) -> Ite
     missing = {"ours": unanswered(listed, ours), "stock": unanswered(listed, stock)}
     for driver, names in missing.items():
         yield f"- {driver}: {len(names)} of {len(listed)}"
-    both = sorted({*missing["ours"]} & {*missing["stock"]})
-    yield from (f"- {name}" for name in both)
+    both = {*missing["ours"]} & {*missing["stock"]}
+    classes = Counter(name.rpartition(".")[0] for name in both)
+    yield from (f"- {name}: {count}" for name, count in sorted(classes.items()))
 
 
 def _failures(driver: str, outcomes: Outcomes) -> Iterator[str]:

@@ -16,10 +16,9 @@ from tests.support.openstack.deployment import NOVA, Deployment
 from tests.support.openstack.environment import tempest
 from tests.support.openstack.nova import Sections, merged
 from tests.support.openstack.service import isolated
+from tests.tempest.answers import Answers
 from tests.tempest.configuration import Offered, tempest_conf
 from tests.tempest.selection import LEFT_OUT
-
-_STREAM_TO_JSON = Path(__file__).with_name("stream_to_json.py")
 
 # Tempest asks for quotas; all other tests have Nova without them.
 _CLOUD: Sections = {
@@ -39,36 +38,31 @@ _WITHOUT_SSH: Sections = {"DEFAULT": {"my_ip": ADDRESS}}
 
 
 def ask(
-    driver: str,
-    directory: Path,
-    patterns: Sequence[str],
-    stream: Path,
-    *,
-    workers: int,
-    seconds: float,
+    answers: Answers, directory: Path, patterns: Sequence[str], *, workers: int, seconds: float
 ) -> None:
-    """Of a cloud with this driver, which is gone then. The directory is a session's
-    (tests/support/session.py). What became of the tests goes to the stream, as subunit, while they
-    run: it stays whatever happens to the cloud. The names of all are in a list next to it."""
-    with _cloud(driver, directory) as cloud:
+    """Of a cloud with this driver, which is gone then, what was not answered before. The directory
+    is a session's (tests/support/session.py). What becomes of the tests goes to the stream, as
+    subunit, while they run: it stays whatever happens to the cloud."""
+    with _cloud(answers.driver, directory) as cloud:
         workspace = _workspace(cloud, directory / "tempest")
-        (workspace / "wanted").write_text("\n".join(patterns))
-        listed = subprocess.run(
-            _tempest(workspace, "--list-tests"),
-            cwd=workspace,
-            check=True,
-            stdout=subprocess.PIPE,
-            text=True,
-        ).stdout
-        names = (line for line in listed.splitlines() if line.startswith("tempest."))
-        stream.with_suffix(".list").write_text("\n".join(names))
-        _run(workspace, stream, workers, seconds)
+        answers.list.write_text("\n".join(_list(workspace, patterns)))
+        (workspace / "missing").write_text("\n".join(answers.missing()))
+        _run(workspace, answers.stream, workers, seconds)
+    answers.take()
 
 
-def readable(stream: bytes) -> str:
-    """A line of JSON for each test of it; what had not ended has failed."""
-    words = (tempest("python"), _STREAM_TO_JSON)
-    return subprocess.run(words, input=stream, stdout=subprocess.PIPE, check=True).stdout.decode()
+def _list(workspace: Path, patterns: Sequence[str]) -> Iterator[str]:
+    (workspace / "wanted").write_text("\n".join(patterns))
+    (workspace / "left-out").write_text("\n".join(LEFT_OUT))
+    lists = ("--include-list", "wanted", "--exclude-list", "left-out")
+    done = subprocess.run(
+        _tempest(workspace, "--list-tests", *lists),
+        cwd=workspace,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return (line for line in done.stdout.splitlines() if line.startswith("tempest."))
 
 
 @contextlib.contextmanager
@@ -99,7 +93,6 @@ def _workspace(cloud: Cloud, directory: Path) -> Path:
     subprocess.run(isolated(directory, tempest("tempest"), "init", workspace), check=True)
     conf = workspace / "etc/tempest.conf"
     conf.write_text(ini(tempest_conf(cloud.keystone, _offer(cloud, directory), directory)))
-    (workspace / "left-out").write_text("\n".join(LEFT_OUT))
     return workspace
 
 
@@ -117,19 +110,15 @@ def _offer(cloud: Cloud, directory: Path) -> Offered:
 
 
 def _tempest(workspace: Path, *words: object) -> list[str]:
-    command = (
-        *(tempest("tempest"), "run", "--include-list", workspace / "wanted"),
-        *("--exclude-list", workspace / "left-out", *words),
-    )
     path = f"{tempest('tempest').parent}:/usr/bin:/bin"  # it starts stestr and Python by name
-    return isolated(workspace, *command, PATH=path)
+    return isolated(workspace, tempest("tempest"), "run", *words, PATH=path)
 
 
 def _run(workspace: Path, stream: Path, workers: int, seconds: float) -> None:
     """As far as it comes in so many seconds."""
     with stream.open("wb") as output:
         process = subprocess.Popen(
-            _tempest(workspace, "--subunit", "--concurrency", workers),
+            _tempest(workspace, "--subunit", "--concurrency", workers, "--load-list", "missing"),
             cwd=workspace,
             stdout=output,
             start_new_session=True,  # so that its workers end with it

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from tests.tempest.answers import Answers
 from tests.tempest.outcome import Status, read, regressions, unanswered
 from tests.tempest.page import written
 from tests.tempest.selection import LEFT_OUT, SHORT, WHOLE
@@ -60,16 +61,27 @@ def test_a_class_that_is_skipped_is_one_test_with_its_reason():
 
 @pytest.mark.parametrize("status", ["failed", "skipped"])
 def test_what_passes_on_the_stock_driver_has_to_pass_on_ours(status):
-    assert regressions(results(fill=status), results(fill="passed")) == [TEST.format("fill")]
+    assert regressions(results(fill=status), results(fill="passed"), []) == [TEST.format("fill")]
 
 
-def test_what_did_not_run_on_ours_did_not_pass():
-    assert regressions(results(), results(fill="passed")) == [TEST.format("fill")]
+def test_what_has_yet_to_run_on_ours_is_missing_and_no_regression():
+    listed = [f"{TEST.format('fill')}[id-1]"]
+    assert regressions(results(), results(fill="passed"), listed) == []
+    assert unanswered(listed, results()) == [TEST.format("fill")]
+
+
+def test_what_could_not_be_set_up_on_ours_did_not_pass():
+    line = {"name": f"setUpClass ({TEST.rpartition('.')[0]})", "status": "failed", "seconds": 0}
+    ours = read(json.dumps({**line, "text": "no pond"}))
+    listed = [f"{TEST.format('fill')}[id-1]"]
+    assert regressions(ours, results(fill="passed"), listed) == [TEST.format("fill")]
 
 
 def test_what_fails_on_both_or_on_the_stock_driver_alone_is_no_regression():
     assert (
-        regressions(results(fill="failed", drain="passed"), results(fill="failed", drain="failed"))
+        regressions(
+            results(fill="failed", drain="passed"), results(fill="failed", drain="failed"), []
+        )
         == []
     )
 
@@ -78,6 +90,27 @@ def test_what_did_not_run_is_named_but_for_classes_that_were_skipped():
     mill = "tempest.api.compute.servers.test_mill.MillTest.test_grind[id-3]"
     listed = (f"{TEST.format('fill')}[id-1,smoke]", f"{TEST.format('dry')}[id-4]", mill)
     assert unanswered(listed, read(LINES)) == [TEST.format("dry")]
+
+
+@pytest.fixture
+def answers(tmp_path):
+    made = Answers(directory=tmp_path, driver="millpond")
+    made.list.write_text(
+        "\n".join(f"{TEST.format(each)}[id-9]" for each in ("fill", "drain", "dry"))
+    )
+    tmp_path.joinpath("millpond.results").write_text(LINES)
+    return made
+
+
+def test_only_what_is_missing_is_asked_for(answers):
+    assert answers.missing() == [f"{TEST.format('dry')}[id-9]"]
+
+
+def test_all_but_what_passed_is_asked_for_once_more(answers):
+    answers.keep_passed()
+    assert answers.missing() == [f"{TEST.format(each)}[id-9]" for each in ("drain", "dry")]
+    (kept,) = answers.outcomes().values()
+    assert (kept.status, kept.seconds) == (Status.PASSED, 2.4)
 
 
 def test_the_page_has_counts_both_drivers_and_each_skip_with_its_reason():
@@ -94,7 +127,7 @@ def test_the_page_has_counts_both_drivers_and_each_skip_with_its_reason():
     assert "| AssertionError: 0 \\| 1 are left |" in page
     assert re.search(r"\| no mill \| .*MillTest", page)
     assert "- ours: 1 of 1" in page
-    assert f"- {TEST.format('dry')}" in page
+    assert f"- {TEST.rpartition('.')[0]}: 1" in page
     assert all(reason in page for reason in LEFT_OUT.values())
 
 

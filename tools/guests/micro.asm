@@ -8,7 +8,8 @@
 ;
 ; Built with SCRIBBLES, it also writes to half a MiB of its memory 18 times a second.
 ;
-; Keys on the serial line: m reads the markers again, q switches off. The ACPI power button switches off too.
+; Keys on the serial line: m reads the markers again, q switches off. The ACPI power button switches off too. A device
+; that the host wants back (i440FX) is let go within a tick of the clock.
 
         bits    16
         org     0x7c00                  ; where a BIOS loads the boot sector
@@ -24,6 +25,8 @@ PM_ENABLE       equ PM_STATUS + 2
 PM_CONTROL      equ PM_STATUS + 4
 PM_BUTTON       equ 0x0100              ; bit 8 of status and enable: the power button (ACPI 4.8.3.1)
 PM_SOFT_OFF     equ 0x2000              ; SLP_EN with sleep type 0, which is "off" on QEMU's PIIX4 and ICH9
+PCI_WANTED      equ 0xae04              ; QEMU's docs/specs/acpi_pci_hotplug: slots of the root bus to be let go
+PCI_EJECT       equ PCI_WANTED + 4
 FIRST_DISK      equ 0x80
 READ            equ 0x42                ; INT 13h extensions: read and write by sector number
 WRITE           equ 0x43
@@ -78,7 +81,13 @@ wait_a_second:
         pop     es
 %endif
         call    obey_keys
-        mov     dx, PM_STATUS
+        mov     dx, PCI_WANTED
+        in      eax, dx
+        test    eax, eax
+        jz      .kept
+        mov     dl, PCI_EJECT & 0xff    ; the lowest of these slots
+        out     dx, eax
+.kept:  mov     dx, PM_STATUS
         in      ax, dx
         test    ah, PM_BUTTON >> 8
         jnz     switch_off

@@ -1,6 +1,7 @@
 """nova-compute with Millpond's driver: Nova loads drivers from nova.virt alone, so this is shown
 there, and everything else is Nova's own program."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import nova.monkey_patch
 import nova.virt
 
 from millpond import config
-from millpond.errors import BadConfiguration, BadOption, MillpondError
+from millpond.errors import BadConfiguration, BadOption, MillpondError, Unsupported
 from millpond.nova import program
 from millpond.nova.releases import refuse_other_releases
 
@@ -23,6 +24,7 @@ def main() -> None:
     try:
         refuse_other_releases()
         _refuse_eventlet()
+        _refuse_other_users()
         config.widen(nova.conf.libvirt.libvirt_imagebackend_opts)
         nova.virt.__path__.append(str(_PLUGIN))
         sys.exit(nova.cmd.compute.main())
@@ -45,6 +47,16 @@ def _refuse_eventlet() -> None:
                 "set it to true in the environment of millpond-nova-compute",
             )
         raise BadConfiguration((BadOption(option, reason, advice),))
+
+
+def _refuse_other_users() -> None:
+    """What needs root is in decision 36."""
+    if os.geteuid():
+        raise Unsupported(
+            "millpond-nova-compute as another user than root",
+            "templates and the volumes of libvirt's pools are root's",
+            "set User=root in the unit that starts millpond-nova-compute",
+        )
 
 
 if __name__ == "__main__":

@@ -36,12 +36,14 @@ from millpond.nova.encryption import refuse_encryption
 from millpond.nova.evacuation import SavesServers, is_shared_with, mark_pools
 from millpond.nova.explaining import explaining, staying_as_it_was
 from millpond.nova.images import GuestDisk, PoolBackend
+from millpond.nova.keeping_claims import keep_claim
 from millpond.nova.live_moves import MovesRunningServers
 from millpond.nova.moves import ResizesServers, is_reverting, refuse_other_cell
 from millpond.nova.peers import STATS, own_address
 from millpond.nova.records import InstanceRecords
 from millpond.nova.recovery import recover, remove_volumes, snapshots_of
 from millpond.nova.resuming import resume
+from millpond.nova.unfinished import settle_unfinished
 from millpond.records.journal import Watch, undo_on_failure
 from millpond.system.mkfs import FILESYSTEMS
 
@@ -84,8 +86,9 @@ class MillpondDriver(ResizesServers, MovesRunningServers, SavesServers):
         with explaining():
             self.millpond.handlers.cleanup()
             mark_pools(self.millpond)
-        resumed = resume(self, self.virtapi._compute)
-        recover(self.millpond, host, Path(CONF.libvirt.snapshots_directory), resumed)
+        manager = self.virtapi._compute
+        settled = resume(self, manager) | settle_unfinished(self, manager)
+        recover(self.millpond, host, Path(CONF.libvirt.snapshots_directory), settled)
         try:
             transition.look_at_start(self.millpond)
         except BadConfiguration as error:  # oslo.service would go on without a manager
@@ -118,9 +121,14 @@ class MillpondDriver(ResizesServers, MovesRunningServers, SavesServers):
 
     def rebuild(self, context: Any, instance: Any, image_meta: Any, *_: Any, **kw: Any) -> None:
         """Refused while the server is as it was; else Nova does it, by destroy() and spawn()."""
-        with staying_as_it_was():
-            self._refuse_unless_taken(image_meta)
-            refuse_encryption(image_meta, instance.flavor, kw.get("block_device_info"))
+        try:
+            with staying_as_it_was():
+                self._refuse_unless_taken(image_meta)
+                refuse_encryption(image_meta, instance.flavor, kw.get("block_device_info"))
+        except exception.InstanceFaultRollback:
+            if not kw.get("evacuate"):
+                keep_claim(instance.uuid)
+            raise
         raise NotImplementedError
 
     def _hard_reboot(self, context: Any, instance: Any, *args: Any, **kw: Any) -> None:

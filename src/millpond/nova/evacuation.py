@@ -75,13 +75,11 @@ def _mark(pool: LibvirtPool) -> None:
 def is_shared_with(host: Host, other: str, name: str) -> bool:
     """Whether the pool of this name is, or was, the other host's, too."""
     pool = host.pools.ensure(name)
-    if pool.ceph:
-        return True
     wanted = host.pool_plan.find(name)
-    if wanted is None or wanted.type is not PoolType.DIR:
+    if not pool.ceph and (wanted is None or wanted.type is not PoolType.DIR):
         return False
-    pool.refresh()
-    return pool.find(host_mark(other)) is not None
+    pool.refresh()  # what the other host has made, libvirt does not know here
+    return bool(pool.ceph) or pool.find(host_mark(other)) is not None
 
 
 def has_disk_of(host: Host, other: str, disk: Disk) -> bool:

@@ -96,7 +96,7 @@ def _resume(driver: Any, manager: Any, migration: Any) -> bool:
         return _again(manager.compute_rpcapi.confirm_resize, instance, migration)
     spec = RequestSpec.get_by_instance_uuid(get_admin_context(), instance.uuid)
     if instance.task_state == task_states.RESIZE_REVERTING:
-        if is_source and _find_interrupted(instance, "finish_revert_resize"):
+        if is_source and find_interrupted(instance, "finish_revert_resize"):
             driver._destroy(instance)  # its guest may be on already; Nova starts it
             return _again(
                 manager.compute_rpcapi.finish_revert_resize, instance, migration, request_spec=spec
@@ -104,7 +104,7 @@ def _resume(driver: Any, manager: Any, migration: Any) -> bool:
         return is_here and _again(
             manager.compute_rpcapi.revert_resize, instance, migration, request_spec=spec
         )
-    if is_here and instance.task_state in _ARRIVE and _find_interrupted(instance, "finish_resize"):
+    if is_here and instance.task_state in _ARRIVE and find_interrupted(instance, "finish_resize"):
         driver._destroy(instance)
         instance.task_state = task_states.RESIZE_MIGRATED  # Nova begins with this one
         instance.save()
@@ -116,7 +116,7 @@ def _resume(driver: Any, manager: Any, migration: Any) -> bool:
 
 def _again(ask: Callable[..., Any], instance: Any, migration: Any, **more: Any) -> bool:
     """Whether it was interrupted, and is asked for once more."""
-    context = _find_interrupted(instance, ask.__name__)
+    context = find_interrupted(instance, ask.__name__)
     if context is None:
         return False
     LOG.warning("instance %s: ended in %s, which is begun again", instance.uuid, ask.__name__)
@@ -124,7 +124,7 @@ def _again(ask: Callable[..., Any], instance: Any, migration: Any, **more: Any) 
     return True
 
 
-def _find_interrupted(instance: Any, step: str) -> RequestContext | None:
+def find_interrupted(instance: Any, step: str) -> RequestContext | None:
     """As whom Nova did this when its process died; None: it did not, or its request still waits in
     the queue of this host."""
     admin = get_admin_context()

@@ -17,18 +17,18 @@ _MAPPING = "qcow2:qcow2, raw:raw"
 
 
 class Deployment:
-    """Each driver keeps its disks in a directory of its own, or in that of the one that it comes
-    after."""
+    """Each driver keeps its disks in a directory that is named for it, or for another one."""
 
     def __init__(
-        self, cloud: Cloud, driver: str, compute: NovaCompute | None = None, *, after: str = ""
+        self, cloud: Cloud, driver: str, compute: NovaCompute | None = None, *, place: str = ""
     ) -> None:
         self.cloud = cloud
         self.driver = driver
         self.is_mortal = False
         """Whether it runs until it dies somewhere."""
         self.compute = compute or cloud.compute
-        directory = f"{after or driver}-instances"
+        self.place = place or driver
+        directory = f"{self.place}-instances"
         self.instances = self.compute.directory / directory
         """As it is seen from outside of the host. There it is at the same place on all of them."""
         self._place = cloud.compute.directory / directory

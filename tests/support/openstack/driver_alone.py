@@ -15,6 +15,9 @@ from tests.support.openstack.service import isolated
 
 PROGRAM = Path(__file__).parent / "programs/driver_alone.py"
 TRANSITIONS = PROGRAM.with_name("transition_alone.py")
+LVM = PROGRAM.with_name("lvm_alone.py")
+
+_SECONDS = 240
 
 
 def run(
@@ -24,10 +27,12 @@ def run(
     extra: Sections | None = None,
     program: Path = PROGRAM,
     release: int = NOVA,
+    seconds: float = _SECONDS,
 ) -> dict[str, Any]:
     """What came of each of these scenarios in the program; most of the time goes by before the
     first."""
-    done = start(directory, libvirtd, program, *scenarios, extra=extra, release=release)
+    words = (program, *scenarios)
+    done = start(directory, libvirtd, *words, extra=extra, release=release, seconds=seconds)
     assert done.returncode == 0, done.stderr[-5000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -41,6 +46,7 @@ def start(
     release: int = NOVA,
     variables: Mapping[str, str] = MappingProxyType({}),
     before: str = "",
+    seconds: float = _SECONDS,
 ) -> subprocess.CompletedProcess[str]:
     """A program in Nova's environment, on the host, with a nova.conf; ``before``: a directory that
     Python looks into first."""
@@ -51,7 +57,7 @@ def start(
     threads = {"OS_NOVA_DISABLE_EVENTLET_PATCHING": "true"} if release == OLDER_NOVA else {}
     command = isolated(directory, *program, **{"PYTHONPATH": path, **threads, **variables})
     on_host = libvirtd.command(*command)
-    return subprocess.run(on_host, capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run(on_host, capture_output=True, text=True, timeout=seconds, check=False)
 
 
 def _settings(directory: Path, libvirtd: PrivateLibvirtd) -> Sections:
@@ -73,5 +79,10 @@ def _settings(directory: Path, libvirtd: PrivateLibvirtd) -> Sections:
         },
         "database": {"connection": f"sqlite:///{directory}/nova.sqlite"},
         "oslo_concurrency": {"lock_path": directory / "locks"},
+        # What Nova's own part asks LVM for; there may be no sudo.
+        "nova_sys_admin": {
+            "helper_command": f"{python().with_name('privsep-helper')} "
+            f"--config-file {directory / 'nova.conf'}"
+        },
         "oslo_messaging_notifications": {"driver": "noop"},
     }

@@ -1,5 +1,6 @@
 """A real RabbitMQ: how the processes of one cloud talk to each other."""
 
+import secrets
 from pathlib import Path
 
 from tests.support.loopback import ADDRESS, free_port
@@ -32,6 +33,10 @@ class RabbitMq(Service):
             f"default_user = {_USER}\n"
             f"default_pass = {_USER}\n"
         )
+        # It starts several Erlangs. One may find the cookie that another has only begun to write.
+        cookie = self.directory / ".erlang.cookie"
+        cookie.write_text(secrets.token_hex())
+        cookie.chmod(0o400)
 
     def _command(self) -> list[str]:
         return isolated(

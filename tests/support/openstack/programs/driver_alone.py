@@ -18,7 +18,7 @@ import nova.cmd.compute  # the first: it sets up threads as Nova has them
 import nova.conf.libvirt
 import nova.config
 import nova.db.main.api as main_db
-from nova import context, exception, objects
+from nova import context, exception, objects, service_auth
 from nova.compute import task_states, vm_states
 from nova.db.main import models
 from nova.virt.libvirt import imagebackend
@@ -128,6 +128,11 @@ def deleted_with_a_copy_from_before_its_disks(driver: Driver) -> Any:
     stale.task_state = task_states.DELETING
     driver.destroy(ADMIN, stale, [])
     return {"before": before, "after": volumes(driver)}
+
+
+def novas_own_requests(_driver: Driver) -> Any:
+    """Of a service, as which Nova asks when no user does."""
+    return refusal(service_auth.get_service_auth_plugin, "cinder")
 
 
 def deleted_before_its_disks_are_made(driver: Driver) -> Any:
