@@ -39,7 +39,7 @@ from millpond.nova.images import GuestDisk, PoolBackend
 from millpond.nova.keeping_claims import keep_claim
 from millpond.nova.live_moves import MovesRunningServers
 from millpond.nova.moves import ResizesServers, is_reverting, refuse_other_cell
-from millpond.nova.peers import STATS, own_address
+from millpond.nova.peers import STATS, find_address, own_address
 from millpond.nova.records import InstanceRecords
 from millpond.nova.recovery import recover, remove_volumes, snapshots_of
 from millpond.nova.resuming import resume
@@ -280,11 +280,13 @@ class MillpondDriver(ResizesServers, MovesRunningServers, SavesServers):
         records = InstanceRecords(instance)
         if not records.any() or not _may_delete(instance):
             return
+        are_theirs = _lives_elsewhere(instance) and find_address(instance.host)
         with explaining():
             for record in records.readable() if _is_deleted(instance) else records.all():
                 if record.disk.role.endswith(suffix):
                     self._delete_disk(instance, record.disk)
-                    records.remove(record.disk.role)
+                    if not are_theirs:  # by now they say what the other host has
+                        records.remove(record.disk.role)
 
     def _delete_disk(self, instance: Any, disk: Disk) -> None:
         """The host that a server was evacuated to may use what is not on this host alone."""
