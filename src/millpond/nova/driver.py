@@ -33,7 +33,7 @@ from millpond.model.server import Disk
 from millpond.model.sizes import GiB
 from millpond.nova import transition, wiring
 from millpond.nova.encryption import refuse_encryption
-from millpond.nova.evacuation import SavesServers, is_shared_with, mark_pools
+from millpond.nova.evacuation import SavesServers, is_shared_with, mark_pools, recreating
 from millpond.nova.explaining import explaining, staying_as_it_was
 from millpond.nova.images import GuestDisk, PoolBackend
 from millpond.nova.keeping_claims import keep_claim
@@ -106,7 +106,11 @@ class MillpondDriver(ResizesServers, MovesRunningServers, SavesServers):
             if instance.vm_state == vm_states.SHELVED_OFFLOADED:
                 network, devices = kw.get("network_info"), kw.get("block_device_info")
                 undo.callback(self.destroy, context, instance, network, devices)
-            with _alone_with(instance), self.image_backend.making(instance):
+            with (
+                _alone_with(instance),
+                recreating(self.millpond, instance),
+                self.image_backend.making(instance),
+            ):
                 super().spawn(context, instance, image_meta, *args, **kw)
                 _refuse_if_deleted(instance)
 
