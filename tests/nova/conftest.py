@@ -1,7 +1,7 @@
 """One cloud for the session, started by the first test that asks for it."""
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,21 +9,12 @@ from pathlib import Path
 import pytest
 from openstack.compute.v2.server import Server
 
-from millpond.model.sizes import GiB
-from tests.nova.domains import forget_pools
 from tests.support.guests import MicroGuest
 from tests.support.libvirtd import PrivateLibvirtd
-from tests.support.loopfs import loop_filesystem
 from tests.support.openstack.cloud import Cloud, loopback_address
 from tests.support.openstack.deployment import MILLPOND, NOVA, Deployment
 from tests.support.openstack.environment import reason_to_skip
 from tests.support.openstack.user import CloudUser
-from tests.support.started import counting
-
-Record = Callable[[str, object], None]
-
-# Of which only what is written takes space.
-_MEASURED_SIZE = 48 * GiB
 
 
 @pytest.fixture(scope="session")
@@ -127,39 +118,12 @@ def evacuated(
         cloud.force_down(deployment.compute, forced=False)
 
 
-@pytest.fixture(scope="module", params=[MILLPOND, NOVA])
-def either(
-    request: pytest.FixtureRequest, cloud: Cloud, hypervisor: PrivateLibvirtd
-) -> Iterator[Deployment]:
-    """Each of the two drivers, with a file system for its disks."""
-    place = f"measured-{request.param}"
-    made = Deployment(cloud, request.param, place=place)
-    forget_pools(hypervisor)
-    with loop_filesystem("ext4", _MEASURED_SIZE, made.instances) as file_system:
-        made.file_system = file_system
-        made.start()
-        yield made
-        made.compute.stop()
-        forget_pools(hypervisor)
-
-
-@pytest.fixture
-def counted(hypervisor: PrivateLibvirtd) -> list[PrivateLibvirtd]:
-    """The hosts whose programs are counted."""
-    return [hypervisor]
-
-
-@pytest.fixture
-def measured(
-    either: Deployment, counted: list[PrivateLibvirtd], record_property: Record
-) -> Iterator[None]:
-    """What a test writes to the disks' file system, and how many programs start meanwhile."""
-    assert either.file_system
-    before = either.file_system.bytes_written()
-    with counting(*counted) as counter:
-        yield
-    record_property("written", either.file_system.bytes_written() - before)
-    record_property("started", counter.count)
+@pytest.fixture(scope="session", params=[MILLPOND, NOVA])
+def either(request: pytest.FixtureRequest, cloud: Cloud) -> Deployment:
+    """Each of the two drivers."""
+    made = Deployment(cloud, request.param)
+    made.start()
+    return made
 
 
 @pytest.fixture(scope="module")

@@ -6,14 +6,12 @@ import pytest
 from tests.nova.conftest import Offer, from_image
 from tests.nova.domains import disks
 from tests.support.libvirtd import PrivateLibvirtd
-from tests.support.openstack.cloud import Cloud
 from tests.support.openstack.deployment import Deployment
 from tests.support.openstack.user import CloudUser
 
 pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.parametrize("format", ["qcow2", "raw"]),
-    pytest.mark.usefixtures("measured"),
     pytest.mark.full,
 ]
 
@@ -129,41 +127,3 @@ def test_it_is_built_anew(user: CloudUser, offer: Offer, image: str) -> None:
     user.rebuild(server, offer.images["raw" if image == offer.images["qcow2"] else "qcow2"])
     user.wait(server, "ACTIVE")
     user.await_console(server, "BOOTS 0001")
-
-
-def test_it_is_shelved_and_comes_back(user: CloudUser, offer: Offer, image: str) -> None:
-    server = user.create(image, offer.flavor)
-    user.await_console(server, "READY")
-    user.shelve(server)
-    user.unshelve(server)
-    user.await_console(server, "BOOTS 0002")
-
-
-def test_it_is_paused_and_suspended(user: CloudUser, offer: Offer, image: str) -> None:
-    server = user.create(image, offer.flavor)
-    user.await_console(server, "READY")
-    compute = user.connection.compute
-    compute.pause_server(server)
-    user.wait(server, "PAUSED")
-    compute.unpause_server(server)
-    user.wait(server, "ACTIVE")
-    compute.suspend_server(server)
-    user.wait(server, "SUSPENDED")
-    compute.resume_server(server)
-    user.wait(server, "ACTIVE")
-    assert "BOOTS 0002" not in user.await_console(server, "TICK")
-
-
-@pytest.mark.parametrize("end", ["confirmed", "reverted"])
-def test_it_is_resized(cloud: Cloud, user: CloudUser, offer: Offer, image: str, end: str) -> None:
-    server = user.create(image, offer.flavor)
-    user.await_console(server, "READY")
-    user.resize(server, cloud.offer_flavor(disk=2))
-    user.await_console(server, "BOOTS 0002")
-    if end == "confirmed":
-        user.confirm(server)
-        user.reboot(server, "HARD")
-        user.await_console(server, "BOOTS 0003")
-    else:
-        user.revert(server)
-        user.await_console(server, "BOOTS 0002")  # of a disk that had booted once

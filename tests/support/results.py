@@ -50,24 +50,13 @@ def _publish(reporter: pytest.TerminalReporter, title: str, lines: list[str]) ->
 
 def _comparison(reporter: pytest.TerminalReporter) -> Iterator[str]:
     found: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    measured = dict(_measured(reporter))
     for outcome in ("passed", "failed"):
         for report in reporter.stats.get(outcome, ()):
             if report.when == "call" and (match := _COMPARED.fullmatch(report.nodeid)):
                 name, driver, case = match.groups()
-                cell = f"{outcome}, {report.duration:.0f} s{measured.get(report.nodeid, '')}"
-                found[f"{name}[{case}]"][driver] = cell
+                found[f"{name}[{case}]"][driver] = f"{outcome}, {report.duration:.0f} s"
     for name, cells in found.items():
         yield f"| {name} | {' | '.join(cells.get(driver, '') for driver in _DRIVERS)} |"
-
-
-def _measured(reporter: pytest.TerminalReporter) -> Iterator[tuple[str, str]]:
-    """By the names of tests, of which the fixture "measured" notes it when they are over."""
-    for report in reporter.stats.get("", ()):
-        noted = dict(report.user_properties)
-        if report.when == "teardown" and "written" in noted:
-            written = f"{noted['written'] / 1e6:.1f} MB"
-            yield report.nodeid, f", {written}, {noted['started']} programs"
 
 
 def _rows(reporter: pytest.TerminalReporter) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """Ask Tempest of both drivers. Exits with 1 if a test fails on ours and passes on Nova's own."""
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -18,7 +17,6 @@ from tests.tempest.runner import ask
 from tests.tempest.selection import SHORT, WHOLE
 
 _SECONDS = 3600
-_OWN_NETWORK = "MILLPOND_TEMPEST_HAS_ITS_OWN_NETWORK"
 
 
 def main() -> None:
@@ -30,7 +28,6 @@ def main() -> None:
         or reason_to_skip_tempest()
     ):
         sys.exit(f"tests.tempest: {reason}")
-    _enter_own_network()
     options.results.mkdir(parents=True, exist_ok=True)
     ours, stock = (Answers(directory=options.results, driver=each) for each in (MILLPOND, NOVA))
     for each in (ours, stock):
@@ -41,14 +38,6 @@ def main() -> None:
         page = written(*outcomes, listed=ours.listed(), patterns=_patterns(options))
         options.page.write_text(page)
     sys.exit(_judge(ours, stock))
-
-
-def _enter_own_network() -> None:
-    """By beginning again in there: the tap devices of servers end with it, however it ends."""
-    if _OWN_NETWORK not in os.environ:
-        own = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$0" "$@"')
-        words = [*own, sys.executable, "-m", "tests.tempest", *sys.argv[1:]]
-        os.execvpe(own[0], words, {**os.environ, _OWN_NETWORK: "yes"})
 
 
 def _options() -> argparse.Namespace:

@@ -19,11 +19,9 @@ class Offered:
     larger_flavor: str
 
 
-# There are no network agents: servers have network devices that lead nowhere, and nobody can log
-# in to them.
-_NO_AGENTS: Options = {
-    "service_available": {"neutron": True, "swift": False, "horizon": False},
-    "network-feature-enabled": {"floating_ips": False},
+# There are no network agents: servers have no network, and nobody can log in to them.
+_NO_NETWORK: Options = {
+    "service_available": {"neutron": False, "swift": False, "horizon": False},
     "validation": {"run_validation": False},
 }
 
@@ -35,9 +33,8 @@ _COMPUTE_FEATURES: Mapping[str, object] = {
     "hostname_fqdn_sanitization": True,
     # Both hosts have one directory of instances, where there is nothing to copy.
     "block_migration_for_live_migration": False,
-    # All hosts have one network namespace, and a tap device has one user; make test-nova does it.
-    "live_migration": False,
     # Without a network.
+    "interface_attach": False,
     "metadata_service": False,
     # Cinder has no key manager, and its NFS driver no volumes for several servers.
     "attach_encrypted_volume": False,
@@ -55,11 +52,11 @@ _COMPUTE_FEATURES: Mapping[str, object] = {
 
 def tempest_conf(keystone: Keystone, offered: Offered, directory: Path) -> Options:
     return {
-        **_NO_AGENTS,
+        **_NO_NETWORK,
         "DEFAULT": {"log_dir": directory, "log_file": "tempest.log"},
         "oslo_concurrency": {"lock_path": directory / "locks"},
         "identity": {"auth_version": "v3", "uri_v3": keystone.url, "region": "RegionOne"},
-        "auth": {**keystone.administrator(), "create_isolated_networks": True},
+        "auth": {**keystone.administrator(), "create_isolated_networks": False},
         "compute": {
             "image_ref": offered.image,
             "image_ref_alt": offered.other_image,

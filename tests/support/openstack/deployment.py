@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.support.loopfs import LoopFilesystem
 from tests.support.openstack.cloud import Cloud
 from tests.support.openstack.environment import python, python_path
 from tests.support.openstack.nova import NovaCompute, Sections, merged
@@ -33,8 +32,6 @@ class Deployment:
         self.instances = self.compute.directory / directory
         """As it is seen from outside of the host. There it is at the same place on all of them."""
         self._place = cloud.compute.directory / directory
-        self.file_system: LoopFilesystem | None = None
-        """Of its disks, where bytes are counted."""
 
     def start(self, mapping: str = _MAPPING, extra: Sections | None = None) -> None:
         """Configured again, in place of whatever runs."""

@@ -1,4 +1,4 @@
-"""A real Neutron API without any agent. Its networks lead nowhere."""
+"""A real Neutron API without any agent: Nova asks it for networks that its servers do not have."""
 
 import shutil
 from pathlib import Path
@@ -8,15 +8,9 @@ from tests.support.openstack.environment import python
 from tests.support.openstack.keystone import Keystone
 from tests.support.openstack.mariadb import MariaDb
 from tests.support.openstack.rabbitmq import RabbitMq
-from tests.support.openstack.service import PROGRAMS, Api
+from tests.support.openstack.service import Api
 
 DATABASE = "neutron"
-
-_ML2 = {
-    "type_drivers": "local",
-    "tenant_network_types": "local",
-    "mechanism_drivers": "millpond_taps",
-}
 
 
 class Neutron(Api):
@@ -49,11 +43,11 @@ class Neutron(Api):
         self._conf.write_text(ini(settings))
         self._make_directory("neutron/plugins")
         plugin = self._make_directory("neutron/plugins/ml2") / "ml2_conf.ini"
-        plugin.write_text(ini({"ml2": _ML2}))
+        plugin.write_text(ini({"ml2": {"type_drivers": "local", "tenant_network_types": "local"}}))
         self._manage("neutron-db-manage", "--config-file", self._conf, "upgrade", "heads")
 
     def _command(self) -> list[str]:
-        return self._wsgi("neutron.wsgi.api", self._etc, PYTHONPATH=PROGRAMS / "taps")
+        return self._wsgi("neutron.wsgi.api", self._etc)
 
     def _furnish(self) -> None:
         # Whoever lists ports before anything else was asked for makes it answer with an error.

@@ -20,7 +20,7 @@ _START_SECONDS = 90
 _STOP_SECONDS = 30
 _MANAGE_SECONDS = 600
 
-PROGRAMS = Path(__file__).parent / "programs"
+_PROGRAMS = Path(__file__).parent / "programs"
 
 
 class Service(Running):
@@ -114,17 +114,17 @@ class Api(Service):
     def url(self) -> str:
         return f"http://{ADDRESS}:{self.port}"
 
-    def _program(self, name: str, *words: object, **variables: object) -> list[str]:
-        program = (python(), "-B", "-W", "ignore", PROGRAMS / name, *words, self.port)
-        return isolated(self.directory, *program, **variables)
+    def _program(self, name: str, *words: object) -> list[str]:
+        program = (python(), "-B", "-W", "ignore", _PROGRAMS / name, *words, self.port)
+        return isolated(self.directory, *program)
 
-    def _wsgi(self, module: str, directory: Path, **variables: object) -> list[str]:
+    def _wsgi(self, module: str, directory: Path) -> list[str]:
         """Its own WSGI module, with its configuration file in that directory."""
-        return self._program("wsgi_api.py", module, directory, **variables)
+        return self._program("wsgi_api.py", module, directory)
 
     def _run_program(self, name: str, *words: object) -> None:
         """To its end; a failing one raises."""
-        command = isolated(self.directory, python(), "-W", "ignore", PROGRAMS / name, *words)
+        command = isolated(self.directory, python(), "-W", "ignore", _PROGRAMS / name, *words)
         self._host.run(*command, seconds=_MANAGE_SECONDS)
 
     def _manage(self, program: str, *words: object) -> None:
