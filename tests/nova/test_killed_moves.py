@@ -157,6 +157,31 @@ def test_a_server_survives(scene: Scene, name: str, end: str, step: str) -> None
     is_whole(scene, server, 2)
 
 
+def test_a_server_survives_its_evacuation(scene: Scene) -> None:
+    """Its disks are on its own host alone, which comes back when the other one has ended while it
+    recreated the server from its image."""
+    server = create(scene.user, scene.offer, "qcow2")
+    weir, dam = scene.hosts()
+    scene.cloud.offer_host(scene.dam.compute)
+    scene.weir.compute.kill()
+    scene.cloud.force_down(scene.weir.compute)
+    scene.dam.run_until("disk", "make", "end")
+    scene.cloud.admin.compute.evacuate_server(server, host=dam)
+    scene.dam.compute.await_end()
+    assert roles(scene.libvirtd(dam), server)
+    scene.dam.run()
+    fault = scene.user.wait(server, "ERROR").fault["message"]
+    assert f"nova-compute on host {dam!r} ended at the step 'rebuild_spawning'" in fault
+    assert roles(scene.libvirtd(dam), server) == set()
+    assert scene.cloud.consumers() == {weir: {server.id}, dam: set()}
+    scene.weir.run()
+    scene.cloud.force_down(scene.weir.compute, forced=False)
+    scene.cloud.admin.compute.reset_server_state(server, "active")
+    scene.user.reboot(server, "HARD")
+    assert scene.cloud.host_of(server.id) == weir
+    is_whole(scene, server, 2)
+
+
 def await_rest(scene: Scene, server: Server) -> None:
     """Until Nova does nothing with it any more. Of a confirmation no state of the server tells."""
 

@@ -7,7 +7,7 @@ import pytest
 from openstack.compute.v2.server import Server
 
 from tests.ceph.conftest import make_secret
-from tests.nova.conftest import Offer, create, create_at_weir
+from tests.nova.conftest import Offer, create, create_at_weir, evacuated
 from tests.nova.domains import disks, has_domain, volumes
 from tests.support.ceph import Ceph, RbdPool
 from tests.support.libvirtd import PrivateLibvirtd
@@ -18,6 +18,9 @@ from tests.support.openstack.user import CloudUser
 pytestmark = [pytest.mark.timeout(600), pytest.mark.full]
 
 POOL = "vms-of-many"
+
+# So that what is unshelved is in Ceph again, as the mapping has it.
+_RAW_SNAPSHOTS = {"snapshot_image_format": "raw"}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +49,7 @@ def in_ceph(
     """The root disks of raw images, on both hosts."""
     hosts = (millpond_driver, other_host)
     for each in hosts:
-        each.start("raw:rbd, qcow2:qcow2", extra={"libvirt": access})
+        each.start("raw:rbd, qcow2:qcow2", extra={"libvirt": {**access, **_RAW_SNAPSHOTS}})
     yield
     for each in hosts:
         each.start()
@@ -172,6 +175,46 @@ def test_it_is_migrated_while_it_runs(
     is_at(cloud, other_host, millpond_driver, server)
     user.reboot(server, "HARD")
     user.await_console(server, "BOOTS 0002")
+    is_gone(user, ceph, server)
+
+
+def test_it_is_evacuated_with_its_disk(
+    cloud: Cloud,
+    user: CloudUser,
+    server: Server,
+    target: str,
+    ceph: Ceph,
+    hypervisor: PrivateLibvirtd,
+    millpond_driver: Deployment,
+    other_host: Deployment,
+) -> None:
+    before = images_of(ceph, server)
+    with hypervisor.connect() as connection:  # with its host
+        connection.lookupByUUIDString(server.id).destroy()
+    with evacuated(cloud, user, server, target, millpond_driver):
+        assert "BOOTS 0001" not in user.await_console(server, "READY")
+    assert images_of(ceph, server) == before
+    is_at(cloud, other_host, millpond_driver, server)
+    is_gone(user, ceph, server)
+
+
+def test_it_is_shelved_and_comes_back_on_another_host(
+    cloud: Cloud,
+    user: CloudUser,
+    server: Server,
+    ceph: Ceph,
+    millpond_driver: Deployment,
+    other_host: Deployment,
+) -> None:
+    user.shelve(server)
+    assert images_of(ceph, server) == {}
+    cloud.offer_host(millpond_driver.compute, offered=False)
+    try:
+        user.unshelve(server)
+    finally:
+        cloud.offer_host(millpond_driver.compute)
+    user.await_console(server, "BOOTS 0002")
+    is_at(cloud, other_host, millpond_driver, server)
     is_gone(user, ceph, server)
 
 

@@ -33,13 +33,13 @@ from millpond.model.server import Disk
 from millpond.model.sizes import GiB
 from millpond.nova import transition, wiring
 from millpond.nova.encryption import refuse_encryption
-from millpond.nova.evacuation import SavesServers, is_shared_with, mark_pools
+from millpond.nova.evacuation import SavesServers, is_shared_with, mark_pools, recreating
 from millpond.nova.explaining import explaining, staying_as_it_was
 from millpond.nova.images import GuestDisk, PoolBackend
 from millpond.nova.keeping_claims import keep_claim
 from millpond.nova.live_moves import MovesRunningServers
 from millpond.nova.moves import ResizesServers, is_reverting, refuse_other_cell
-from millpond.nova.peers import STATS, own_address
+from millpond.nova.peers import STATS, find_address, own_address
 from millpond.nova.records import InstanceRecords
 from millpond.nova.recovery import recover, remove_volumes, snapshots_of
 from millpond.nova.resuming import resume
@@ -106,7 +106,11 @@ class MillpondDriver(ResizesServers, MovesRunningServers, SavesServers):
             if instance.vm_state == vm_states.SHELVED_OFFLOADED:
                 network, devices = kw.get("network_info"), kw.get("block_device_info")
                 undo.callback(self.destroy, context, instance, network, devices)
-            with _alone_with(instance), self.image_backend.making(instance):
+            with (
+                _alone_with(instance),
+                recreating(self.millpond, instance),
+                self.image_backend.making(instance),
+            ):
                 super().spawn(context, instance, image_meta, *args, **kw)
                 _refuse_if_deleted(instance)
 
@@ -283,11 +287,13 @@ class MillpondDriver(ResizesServers, MovesRunningServers, SavesServers):
         records = InstanceRecords(instance)
         if not records.any() or not _may_delete(instance):
             return
+        are_theirs = _lives_elsewhere(instance) and find_address(instance.host)
         with explaining():
             for record in records.readable() if _is_deleted(instance) else records.all():
                 if record.disk.role.endswith(suffix):
                     self._delete_disk(instance, record.disk)
-                    records.remove(record.disk.role)
+                    if not are_theirs:  # by now they say what the other host has
+                        records.remove(record.disk.role)
 
     def _delete_disk(self, instance: Any, disk: Disk) -> None:
         """The host that a server was evacuated to may use what is not on this host alone."""

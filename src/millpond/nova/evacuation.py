@@ -1,11 +1,13 @@
 """Servers of a host that is dead: whether this one has their disks. Nobody can ask that one."""
 
 import logging
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import nova.conf
 from nova import exception
+from nova.compute import task_states
 from nova.virt.libvirt.driver import LibvirtDriver
 
 from millpond.errors import MillpondError, PoolNotFound
@@ -18,8 +20,10 @@ from millpond.model.server import Content, Disk
 from millpond.model.volume import VolumeSpec
 from millpond.nova import carrying
 from millpond.nova.explaining import explaining
+from millpond.nova.former import take_back
 from millpond.nova.live_moves import has_local_disks
 from millpond.nova.records import InstanceRecords
+from millpond.nova.short_records import DiskRecord
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -53,6 +57,41 @@ class SavesServers(LibvirtDriver):
 _LEGACY = "Millpond does not evacuate servers whose disks lie in Nova's legacy layout"
 _BASE = "what {} is backed by was on its host alone: this one would give it another base"
 _REMADE = (Content.SWAP, Content.CONFIG)
+
+
+@contextmanager
+def recreating(host: Host, instance: Any) -> Iterator[None]:
+    """While a server of a dead host may be recreated from its image. Until that is done, what it
+    has over there is on record, too: this may fail, and that host may come back."""
+    records = InstanceRecords(instance)
+    lost = dict(_lost(host, instance, records))
+    if not lost:
+        yield
+        return
+    records.put_all(dict.fromkeys(lost), former=lost)
+    try:
+        yield
+    except BaseException:
+        take_back(host, instance)
+        raise
+    records.put_all({}, former=dict.fromkeys(lost))
+
+
+def _lost(host: Host, instance: Any, records: InstanceRecords) -> Iterator[tuple[str, DiskRecord]]:
+    """By role."""
+    is_evacuated = instance.task_state == task_states.REBUILD_SPAWNING
+    if is_evacuated and instance.host not in (None, CONF.host) and not records.former():
+        for each in records.all():
+            if _is_apart(host, instance.host, each.disk):
+                yield each.disk.role, each
+
+
+def _is_apart(host: Host, other: str, disk: Disk) -> bool:
+    """Whatever is made here, it does not touch that one."""
+    try:
+        return not is_shared_with(host, other, disk.pool)
+    except PoolNotFound:
+        return True
 
 
 def mark_pools(host: Host) -> None:

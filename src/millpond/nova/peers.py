@@ -48,10 +48,15 @@ def own_address() -> str:
     return str(CONF.libvirt.live_migration_inbound_addr or CONF.my_ip)
 
 
+def find_address(name: str) -> str | None:
+    """Of a host's libvirtd; None if it has another driver."""
+    nodes = ComputeNodeList.get_all_by_host(get_admin_context(), name)
+    return next((found for each in nodes if (found := (each.stats or {}).get(STATS))), None)
+
+
 def find_peer(host: Host, name: str) -> Peer:
     """Raises UnfitHost if it has another driver."""
-    nodes = ComputeNodeList.get_all_by_host(get_admin_context(), name)
-    address = next((found for each in nodes if (found := (each.stats or {}).get(STATS))), None)
+    address = find_address(name)
     if address is None:
         reason = f"host {name!r} does not run Millpond's driver, and would not find the disks"
         raise UnfitHost(reason, "choose another host")

@@ -19,6 +19,7 @@ from millpond.hosts.host import Host
 from millpond.libvirt.libvirt_pool import LibvirtPool
 from millpond.model.names import ServerId, split_volume_name
 from millpond.nova.explaining import MillpondFailed, explaining
+from millpond.nova.former import give_back, is_unsuccessful
 from millpond.nova.records import InstanceRecords
 from millpond.nova.transition import settle
 from millpond.nova.transition_journal import is_begun
@@ -88,6 +89,8 @@ def _recover(host: Host, admin: Any, instance: Any, is_resumed: bool) -> None:
         with explaining():
             settle(host, instance)
     records = InstanceRecords(instance)
+    if records.former() and is_unsuccessful(instance):
+        give_back(instance)
     if instance.task_state in SNAPSHOT:
         with explaining():
             disks = [each.disk for each in records.all()]

@@ -1,18 +1,24 @@
-"""Rescues and shelvings that nova-compute was killed in, where Nova would leave the server as it
-is for ever: they are rolled back, or begun again. Moves are in resuming.py."""
+"""Rescues, shelvings and evacuations that nova-compute was killed in, where Nova would leave the
+server as it is for ever: they are rolled back, or begun again. Other moves are in resuming.py."""
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import nova.conf
 from nova import exception, objects
 from nova.compute import power_state, task_states, vm_states
+from nova.compute import utils as compute_utils
 from nova.context import get_admin_context
-from nova.objects.instance import InstanceList
+from nova.objects.fields import MigrationType
+from nova.objects.instance import Instance, InstanceList
+from nova.objects.migration import MigrationList
 from nova.scheduler.client import report
 from nova.virt.libvirt import utils as libvirt_utils
 
+from millpond.nova.explaining import MillpondFailed
+from millpond.nova.former import take_back
 from millpond.nova.resuming import find_interrupted
 
 CONF = nova.conf.CONF
@@ -23,6 +29,11 @@ _SHELVES = (
     task_states.SHELVING,
     task_states.SHELVING_IMAGE_PENDING_UPLOAD,
     task_states.SHELVING_IMAGE_UPLOADING,
+)
+_REBUILDS = (
+    task_states.REBUILDING,
+    task_states.REBUILD_BLOCK_DEVICE_MAPPING,
+    task_states.REBUILD_SPAWNING,
 )
 _RUN = (vm_states.ACTIVE, vm_states.PAUSED, vm_states.RESCUED)
 
@@ -40,7 +51,19 @@ def settle_unfinished(driver: Any, manager: Any) -> frozenset[str]:
             LOG.debug("server %s is gone", instance.uuid)
         except Exception:  # one server keeps no host from serving others
             LOG.exception("server %s is left as it was", instance.uuid)
+    for migration in _evacuations():
+        with suppress(exception.InstanceNotFound):
+            _give_up_evacuation(driver, migration)
     return frozenset(settled)
+
+
+def _evacuations() -> Any:
+    filters = {
+        "dest_compute": CONF.host,
+        "migration_type": MigrationType.EVACUATION,
+        "status": ["accepted", "pre-migrating"],
+    }
+    return MigrationList.get_by_filters(get_admin_context(), filters)
 
 
 def _settle(driver: Any, manager: Any, instance: Any) -> bool:
@@ -102,4 +125,31 @@ def _shelve_again(driver: Any, manager: Any, instance: Any) -> None:
         instance.image_ref = first if instance.image_ref == shelved else instance.image_ref
     manager._nil_out_instance_obj_host_and_node(instance)
     instance.task_state = None
+    instance.save()
+
+
+def _give_up_evacuation(driver: Any, migration: Any) -> None:
+    """To this host. Whoever evacuates the server once more begins again."""
+    admin = get_admin_context()
+    wanted = ["system_metadata", "flavor"]
+    instance = Instance.get_by_uuid(admin, migration.instance_uuid, wanted)
+    step = instance.task_state
+    is_begun = step in _REBUILDS and find_interrupted(instance, "rebuild_instance")
+    if instance.host == CONF.host or not is_begun:
+        return
+    driver._destroy(instance)
+    driver._undefine_domain(instance)
+    take_back(driver.millpond, instance)
+    client = report.report_client_singleton()
+    for node in objects.ComputeNodeList.get_all_by_host(admin, CONF.host):
+        client.remove_provider_tree_from_instance_allocation(admin, instance.uuid, node.uuid)
+    reason = (
+        f"nova-compute on host {CONF.host!r} ended at the step {step!r}: the server has the disks "
+        f"that it had on host {instance.host!r}; evacuate it once more, or start that host"
+    )
+    LOG.warning("instance %s: %s", instance.uuid, reason)
+    compute_utils.add_instance_fault_from_exc(admin, instance, MillpondFailed(reason=reason))
+    migration.status = "failed"
+    migration.save()
+    instance.vm_state, instance.task_state = vm_states.ERROR, None
     instance.save()
