@@ -5,6 +5,7 @@ import re
 import runpy
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -98,6 +99,11 @@ def test_every_reference_leads_somewhere():
         for match in re.finditer(pattern, text)
         if not leads_somewhere(match.group(1))
     ] == []
+
+
+def test_no_two_decisions_have_one_number():
+    numbers = Counter(each.name[:4] for each in (DOCS / "decisions").glob("*.md"))
+    assert [number for number, count in numbers.items() if count > 1] == []
 
 
 def test_every_reference_has_the_one_form_that_is_checked():

@@ -50,7 +50,7 @@ def _refuse_eventlet() -> None:
 
 
 def _refuse_other_users() -> None:
-    """What needs root is in decision 36."""
+    """What needs root is in decision 39."""
     if os.geteuid():
         raise Unsupported(
             "millpond-nova-compute as another user than root",
