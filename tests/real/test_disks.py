@@ -215,10 +215,11 @@ def disks_of(domain, flags):
 
 
 @pytest.mark.full
-def test_a_guest_that_holds_on_keeps_its_disk(millpond, guest):
+def test_a_guest_that_holds_on_keeps_its_disk(millpond, guest, connection):
     made = create(millpond)
     millpond.wait_for_console(made["id"], "READY")
     millpond.ok("server", "disk", "add", "web", "--size", "8M")
+    connection.lookupByName("web").suspend()  # it answers nobody
     code, message = millpond.fails("server", "disk", "remove", "web", "disk.data0")
     assert code == 4
     assert "has not released disk vdc" in message

@@ -22,7 +22,11 @@ _PAUSE = 0.5
 def keep_claim(uuid: str) -> None:
     """Nova calls nobody between giving it up and setting the server's state back, so that somebody
     has to wait for the one and put it back after the other."""
-    held = report.report_client_singleton().get_allocs_for_consumer(get_admin_context(), uuid)
+    try:
+        held = report.report_client_singleton().get_allocs_for_consumer(get_admin_context(), uuid)
+    except Exception:  # whatever keeps Placement from answering: the refusal is what matters
+        LOG.exception("instance %s: what Placement holds for it is not known", uuid)
+        return
     if held["allocations"]:
         threading.Thread(target=_put_back, args=(uuid, held), daemon=True).start()
 

@@ -4,6 +4,7 @@ libvirtd, which Nova reaches to migrate a server live."""
 from dataclasses import dataclass
 
 import nova.conf
+from nova import exception
 from nova.context import get_admin_context
 from nova.objects.compute_node import ComputeNodeList
 from nova.virt.libvirt.driver import LibvirtDriver
@@ -49,8 +50,11 @@ def own_address() -> str:
 
 
 def find_address(name: str) -> str | None:
-    """Of a host's libvirtd; None if it has another driver."""
-    nodes = ComputeNodeList.get_all_by_host(get_admin_context(), name)
+    """Of a host's libvirtd; None if it has another driver, or is gone."""
+    try:
+        nodes = ComputeNodeList.get_all_by_host(get_admin_context(), name)
+    except exception.ComputeHostNotFound:
+        return None
     return next((found for each in nodes if (found := (each.stats or {}).get(STATS))), None)
 
 
