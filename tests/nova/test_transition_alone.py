@@ -178,7 +178,7 @@ def test_logical_volumes_get_records_and_lose_them(pond: Pond) -> None:
 @pytest.mark.parametrize(
     ("what", "words"),
     {
-        "link": "disk.swap is refused: it is no plain file",
+        "link": "disk.swap is a symbolic link",
         "hard link": "it has 2 names (hard links)",
         "no base": "disk: its base ",
         "twice": "disk: it is in two places",
