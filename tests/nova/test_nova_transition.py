@@ -264,7 +264,7 @@ def test_one_that_runs_comes_into_the_pools_when_it_is_resized(
 
 def _roles(reed: Reed, server: Server) -> list[str]:
     """Of disks that may have either name."""
-    return [each.removesuffix(".saved") for each in reed.volumes(server)]
+    return sorted(each.removesuffix(".saved") for each in reed.volumes(server))
 
 
 def test_one_that_cannot_be_resized_runs_on_in_the_pools(

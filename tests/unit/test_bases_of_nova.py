@@ -1,6 +1,7 @@
 """Bases that Nova's own driver has cached: they go when nothing needs them, by Nova's rules."""
 
 import os
+import stat
 import time
 from collections.abc import Collection, Mapping
 from datetime import timedelta
@@ -100,3 +101,20 @@ def test_templates_of_ours_are_not_novas(
     os.utime(store.cache / name, (0, 0))
     assert name not in prune(store)
     assert store.has(name)
+
+
+def test_given_back_they_can_be_copied_and_protected_again_only_templates_cannot(
+    store: TemplateStore, tmp_path: Path
+) -> None:
+    image = Intake(tmp_path / "images").add(raw_file(tmp_path), name="guest")
+    name = handler(store, tmp_path).fetch_image(image, DiskFormat.RAW).volume
+    bases = NovaBases(store)
+    bases.unprotect()
+    assert {mode(store, each) for each in (name, *BASES)} == {0o644}
+    bases.protect_all()
+    assert mode(store, name) == 0o444
+    assert {mode(store, each) for each in BASES} == {0o644}
+
+
+def mode(store: TemplateStore, name: str) -> int:
+    return stat.S_IMODE((store.cache / name).stat().st_mode)

@@ -82,6 +82,13 @@ class NovaBases:
         if self._store.has_record(base.volume):
             _protect(self._store.cache / base.volume)
 
+    def protect_all(self) -> None:
+        """What unprotect() has undone, once a driver of ours is back."""
+        for each in self._store.all():
+            if not each.link:
+                with suppress(FileNotFoundError):
+                    _protect(self._store.cache / each.volume)
+
     def unprotect(self) -> None:
         """For Nova's own driver, which copies a base with its mode: QEMU's user could not write to
         a raw disk that is read-only for its owner."""

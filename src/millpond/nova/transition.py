@@ -237,6 +237,8 @@ def server_of(host: Host, instance: Any, disks: Sequence[Disk]) -> Server:
 def look_at_start(host: Host) -> None:
     """Once for each start of nova-compute. Raises BadConfiguration where the operator says that
     no such server is left."""
+    if host.nova_bases:
+        host.nova_bases.protect_all()
     found = find_all(host, instances_of(host))
     if not found:
         return
