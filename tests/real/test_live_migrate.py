@@ -376,10 +376,14 @@ def test_all_other_verbs_know_a_server_that_has_moved_and_still_runs(images):
     guest.check_gapless("alder", "birch")
     images.ok("server", "reboot", "web", "--hard")
     images.ok("server", "migrate", "web", "--host", "alder", "--live")
-    images.ok("server", "disk", "remove", "web", "disk.data0", "--yes")
+    with images.hosts["alder"].connect() as connection:
+        connection.lookupByName("web").suspend()  # it answers nobody
+    status, message = images.fails("server", "disk", "remove", "web", "disk.data0", "--yes")
+    assert (status, "has not released disk" in message) == (4, True)
+    images.ok("server", "stop", "web", "--force")
+    images.run("doctor", "--repair")
     roles = [each["role"] for each in images.json("server", "disk", "list", "web")]
     assert "disk.data0" not in roles
-    images.ok("server", "stop", "web", "--force")
     images.ok("server", "migrate", "web", "--host", "birch")
     images.ok("server", "start", "web")
     images.ok("server", "delete", "web")
